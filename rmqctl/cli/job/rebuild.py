@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -119,7 +120,7 @@ def command(
         raise click.UsageError("-o json prints one document: for several stores, use -o jsonl, one line each")
     _check_different(stores)
     selected = selection(what, RebuildOptions(all_topics=all_topics))
-    how = HowToRebuild(selected, dry_run, yes, output, progress_mode, profile=profile)
+    how = HowToRebuild(dry_run, yes, output, 1, progress_mode, selected, profile=profile)
     opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
     ready: dict[Path, _Ready] = {}
     codes = {store: _attempt(partial(_look, store, opened, ready, dry_run=dry_run)) for store in stores}
@@ -262,7 +263,7 @@ def _build(
         found, fingerprint = stack.enter_context(opened(store))
         found.commit_log.on_progress = progress[store].advance
         tasks = LogShuffle(spark, found, split_size)
-        run = stack.enter_context(RebuildRun(found, fingerprint, how._replace(tasks=tasks)))
+        run = stack.enter_context(RebuildRun(found, fingerprint, replace(how, tasks=tasks)))
         run.build()
         return _Begun(run, stack.pop_all())
 

@@ -16,11 +16,9 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config.config_file import BACKUP_SUFFIX, CONFIG_SIZE_MAX, rocksdb_folder
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.journal.changes import Install
-from rmqctl.store.journal.journals import CONFIG_VERB
-from rmqctl.store.journal.transaction import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -77,23 +75,19 @@ def check_is_in_files(store: ReadOnlyStore) -> None:
         raise LayoutNotSupported(what, path=str(folder / name), hint=hint)
 
 
-def carry_out(
-    store: ReadOnlyStore, files: Sequence[ConfigChange], verb: str, summary: str, commit: Callable[[], None]
-) -> None:
-    """Change all given files, with one journal.
+def build(store: ReadOnlyStore, files: Sequence[ConfigChange], staging: Path) -> list[Install]:
+    """Create the new files in `staging`. Return the changes for `make_change`.
 
-    `verb` is the verb of `rmqctl config`, such as `set-offset`. `commit` has the same meaning as in Journal.execute.
-    Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable, ChangeFailed, OSError.
+    Raises ChangedSince if a file has changed since the plan was made. Raises Unreadable and OSError.
     """
-    root, storage = store.path.root, WritableStorage.like(store.storage)
-    with Journal.begin(root, CONFIG_VERB + verb, summary, storage) as journal:
-        for file in files:
-            path = store.path.part(CONFIG) / file.name
-            if _content(store.storage, path) != file.before:
-                what = "this file was changed while the plan was made; nothing was changed by this"
-                raise ChangedSince(what, path=str(path), hint="run it again")
-            file.build(storage, journal.staging)
-        journal.execute([change for file in files for change in file.changes(journal.staging)], commit)
+    storage = WritableStorage.like(store.storage)
+    for file in files:
+        path = store.path.part(CONFIG) / file.name
+        if _content(store.storage, path) != file.before:
+            what = "this file was changed while the plan was made; nothing was changed by this"
+            raise ChangedSince(what, path=str(path), hint="run it again")
+        file.build(storage, staging)
+    return [change for file in files for change in file.changes(staging)]
 
 
 def _content(storage: Storage, path: Path) -> bytes | None:

@@ -66,11 +66,15 @@ class CheckpointPlan:
                 )
         return changes
 
-    def build(self, storage: WritableStorage, staging: Path) -> None:
-        """Create a new checkpoint file in `staging` if `is_new`. Raises OSError."""
+    def build(self, storage: WritableStorage, staging: Path) -> list[Change]:
+        """Return `changes`; if `is_new`, create the file in `staging` first.
+
+        Raises OSError.
+        """
         if self.is_new:
             data = CHECKPOINT.struct.pack(*self.after)
             storage.replace_file(staging / NEW_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+        return self.changes(staging)
 
 
 def plan_checkpoint(store: ReadOnlyStore, fields: dict[str, Any]) -> CheckpointPlan:

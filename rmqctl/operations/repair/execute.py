@@ -20,11 +20,10 @@ from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
 from rmqctl.operations.repair.settled_rebuild import judge_of_last_round
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Install
-from rmqctl.store.journal.transaction import Journal
 from rmqctl.store.read.index.tag_index import indexes_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.operations.plan import RepairPlan
@@ -33,20 +32,15 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
-def repair(
-    store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, threads: int, commit: Callable[[], None]
-) -> None:
-    """Execute `plan`. The store must not have changed since the plan was made.
+def build(store: ReadOnlyStore, plan: RepairPlan, threads: int, staging: Path) -> list[Change]:
+    """Build the new files of `plan` in `staging`, and return the changes.
 
-    `commit` is passed to Journal.execute. Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable,
-    ChangeFailed, OSError.
+    Raises ChangedSince if the store has changed since the plan was made. Raises Unreadable and OSError.
     """
-    root = store.path.root
-    with Journal.begin(root, verb, summary, WritableStorage.like(store.storage)) as journal:
-        store.check_as_it_was(plan.fingerprint)
-        changes = _outermost([*_Changes(store, plan, journal.staging, threads).in_order()])
-        store.check_as_it_was(plan.fingerprint)  # again: a broker may start in spite of the lock
-        journal.execute(changes, commit)
+    store.check_as_it_was(plan.fingerprint)
+    changes = _outermost([*_Changes(store, plan, staging, threads).in_order()])
+    store.check_as_it_was(plan.fingerprint)  # again: a broker may start in spite of the lock
+    return changes
 
 
 def _outermost(changes: list[Change]) -> list[Change]:
@@ -143,5 +137,4 @@ class _Changes:
         if self._index_time is not None:
             values = values._replace(index_msg_timestamp=self._index_time)
         plan = plan_checkpoint(self._store, values._asdict())
-        plan.build(WritableStorage(self._staging, beneath=self._store.path.root), self._staging)
-        return plan.changes(self._staging)
+        return plan.build(WritableStorage(self._staging, beneath=self._store.path.root), self._staging)

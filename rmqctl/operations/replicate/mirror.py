@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, NeedsRecovery, NotAStore
@@ -24,7 +25,7 @@ from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.engine.new_store import is_as_created
 from rmqctl.store.engine.opening import check_layout, check_queues, check_shut_down, end_of_log
 from rmqctl.store.journal.journals import JournalEntry, check_none_unfinished, check_not_in_use, list_journals
-from rmqctl.store.journal.transaction import drop, undo_last
+from rmqctl.store.journal.transaction import drop, make_change, undo_last
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
 from rmqctl.store.write.commit_log_writer import put_settings
@@ -172,7 +173,7 @@ def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPla
 
 def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> None:
     """Recover a mirror after `replicate` was killed, as a starting slave does."""
-    from rmqctl.operations.repair.execute import repair
+    from rmqctl.operations.repair.execute import build
 
     storage = WritableStorage(root)
     check_not_in_use(storage, root)
@@ -184,7 +185,7 @@ def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[
             return
         plan = _plan_start(store, master, threads)
         forget_starts(root)
-        repair(store, plan, VERB, SUMMARY, threads, lambda: None)
+        make_change(store, VERB, SUMMARY, partial(build, store, plan, threads))
     finally:
         store.close()
     note(f"this mirror was killed: it goes on at offset {plan.max_phy_offset}")

@@ -31,6 +31,7 @@ from rmqctl.errors import AS_OWNER_HINT, ChangeFailed, NoRoom, StoreInUse, Unrea
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
 from rmqctl.logfile.system.storage import Kind, tree_of
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config.json_file import can_be_read
 from rmqctl.store.config.store_path import COMMITLOG, LOCK
 from rmqctl.store.journal import pre_image
@@ -66,9 +67,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqctl.logfile.system.storage import Stamp
-    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.changes import Change, InPlace
     from rmqctl.store.journal.journals import JournalEntry
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 NUMBER_DIGITS = 4
 ROOM_FOR_ITSELF = 64 * 1024  # bytes, for folders and `done`
@@ -380,6 +381,22 @@ def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path |
     """
     last = next(reversed(list_journals(storage, root)), None)
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
+
+
+def make_change(
+    store: ReadOnlyStore,
+    verb: str,
+    summary: str,
+    build: Callable[[Path], Sequence[Change]],
+    commit: Callable[[], None] = nothing,
+) -> None:
+    """Change a store as one journal, from its begin to its end.
+
+    `build` makes the new files in the journal's staging folder, and returns the changes. The other arguments and the
+    errors are those of `Journal.begin` and `Journal.execute`.
+    """
+    with Journal.begin(store.path.root, verb, summary, WritableStorage.like(store.storage)) as journal:
+        journal.execute(build(journal.staging), commit)
 
 
 def undo_last(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from rmqctl.format.profile import PROFILES
 from rmqctl.operations.plan import RepairPlan
 from rmqctl.operations.repair import recovery_plan
-from rmqctl.operations.repair.execute import repair
+from rmqctl.operations.repair.execute import build
 from rmqctl.operations.repair.needed_rebuilds import with_needed_rebuilds
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.operations.repair.rehearsal import Rehearsal, compared, rehearse
+from rmqctl.store.journal.transaction import make_change
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
 from rmqctl.store.recovery.simulated_queues import BuiltSpans
@@ -46,7 +48,7 @@ def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path, m
     read, unread = (
         rehearse(store, plan, profile, dict(spans), whole_from, 1) for whole_from in (plan.max_phy_offset + 1, 0)
     )
-    repair(store, plan, "recover", "", 1, lambda: None)
+    make_change(store, "recover", "", partial(build, store, plan, 1))
     after = ReadOnlyStore(root)
     wanted = [said(plan_restart(after, profile, mode=mode)) for mode in Mode]
     assert [said(outcome) for outcome in read] == wanted

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_fields, print_table, remark
-from rmqctl.cli.shared.confirm import change_options, confirm, plan_shown, undo_hint
-from rmqctl.cli.shared.interruption import ChangeInterruption
+from rmqctl.cli.output.render import print_document, print_fields, print_table
+from rmqctl.cli.shared.change import ChangeOptions, PlannedChange, Words, carry_out, check_may_change, journaled
+from rmqctl.cli.shared.confirm import change_options
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import OFFSET, open_store, output_option, store_argument
-from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.times import TimeType
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.errors import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.operations.repair.checkpoint_plan import CheckpointPlan
+    from rmqctl.store.journal.changes import Change
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 NEW = ("newValue", "newTime")
@@ -71,15 +75,9 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 )
 @change_options
 @output_option("table", "json")
+@options_in(how=ChangeOptions)
 def command(
-    store: Path,
-    broker_conf: Path | None,
-    follow_links: bool,
-    action: str,
-    yes: bool,
-    dry_run: bool,
-    output: str,
-    **fields: int | None,
+    store: Path, broker_conf: Path | None, follow_links: bool, action: str, how: ChangeOptions, **fields: int | None
 ) -> int:
     """Show the checkpoint, or set its fields.
 
@@ -97,33 +95,29 @@ def command(
     exits with 1 if it would change something. While a broker has the store open, `show` works, but `set` exits with 11.
     """
     given = {name: value for name, value in fields.items() if value is not None}
-    _check_usage(given, is_show=action == "show", changes=yes or dry_run)
+    _check_usage(given, is_show=action == "show", changes=how.yes or how.dry_run)
     from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
-    from rmqctl.store.journal.journals import check_none_unfinished, check_not_in_use
+    from rmqctl.store.journal.journals import CHECKPOINT_VERB
 
     opened = open_store(store, broker_conf, follow_links)
     plan = plan_checkpoint(opened, given)
     if action == "show":
-        _print(store, _shown(plan), output)
+        _print(store, _shown(plan), how.output)
         return int(ExitCode.CLEAN if plan.is_whole else ExitCode.FINDINGS)
-    check_not_in_use(opened.storage, store)
-    check_none_unfinished(opened.storage, store)
-    opened.path.check_can_be_changed()
+    check_may_change(opened)
     changes = plan.changes(Path())
-    with plan_shown(dry_run=dry_run):
-        _print(store, _document(plan) | {"actions": [change.to_json() for change in changes]}, output)
-    if not changes:
-        remark("nothing to do: the checkpoint already has these values")
-        return int(ExitCode.CLEAN)
-    _warn(opened, given)
-    if dry_run:
-        note_owner(opened.path.root, opened.path.commitlogs)
-        return int(ExitCode.FINDINGS)
-    confirm("Set the checkpoint?", yes=yes)
-    with ChangeInterruption() as interruption:
-        _execute(opened, plan, interruption)
-    remark(f"the checkpoint is set; {undo_hint(store)}")
-    return int(ExitCode.CLEAN)
+    document = _document(plan) | {"actions": [change.to_json() for change in changes]}
+    words = Words(CHECKPOINT_VERB, plan.summary, "Set the checkpoint?", "the checkpoint is set")
+    change = PlannedChange(
+        opened.path.root,
+        opened.path.commitlogs,
+        partial(_print, store, document, how.output),
+        words.question,
+        partial(journaled, opened, words, partial(_build, opened, plan)),
+        is_due=bool(changes),
+        remarks=_warnings(opened, given) if changes else ["nothing to do: the checkpoint already has these values"],
+    )
+    return carry_out(change, how)
 
 
 def _check_usage(given: dict[str, int], *, is_show: bool, changes: bool) -> None:
@@ -136,7 +130,7 @@ def _check_usage(given: dict[str, int], *, is_show: bool, changes: bool) -> None
         raise click.UsageError("the checkpoint takes 0 or a time after 1970")
 
 
-def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
+def _warnings(store: ReadOnlyStore, given: dict[str, int]) -> Iterator[str]:
     """Warn if a given time is later than the store time of the log's last message.
 
     If a time in the checkpoint is too late, a broker's recovery begins too late in the log. Raises OSError.
@@ -149,19 +143,13 @@ def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
     for name, field in zip(TIMES, CHECKPOINT.fields, strict=False):
         if given.get(name, 0) > newest:
             of = f"the log's last message, {rfc3339(newest)}" if newest else "what the log has: no message"
-            remark(f"warning: {field.name} is later than {of}: after a crash, a broker would scan too few files")
+            yield f"warning: {field.name} is later than {of}: after a crash, a broker would scan too few files"
 
 
-def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInterruption) -> None:
+def _build(store: ReadOnlyStore, plan: CheckpointPlan, staging: Path) -> list[Change]:
     from rmqctl.logfile.system.writable_storage import WritableStorage
-    from rmqctl.store.journal.journals import CHECKPOINT_VERB
-    from rmqctl.store.journal.transaction import Journal
 
-    act_as_owner(store.path.root, store.path.commitlogs)
-    storage = WritableStorage.like(store.storage)
-    with Journal.begin(store.path.root, CHECKPOINT_VERB, plan.summary, storage) as journal:
-        plan.build(storage, journal.staging)
-        journal.execute(plan.changes(journal.staging), interruption.commit)
+    return plan.build(WritableStorage.like(store.storage), staging)
 
 
 def _shown(plan: CheckpointPlan) -> dict[str, Any]:

@@ -133,7 +133,7 @@ SECONDS = click.FloatRange(0, 86_400)
 @change_options
 @output_option("table", "json", "jsonl", "csv")
 @options_in(asked=CleanOptions)
-def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, asked: CleanOptions) -> int:
+def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: CleanOptions) -> int:
     """Delete expired files, by the rules of a broker.
 
     Log files expire by age, by disk usage, or by a limit that you set. `clean` deletes the oldest log files first, and
@@ -155,7 +155,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
         _wait_for_lock(store, asked)
         opened = open_store(store, broker_conf, follow_links)
         check_places(opened.path.commitlogs, files)
-        return CleanRun(opened, asked, output, gauges, has_conf=broker_conf is not None).run()
+        return CleanRun(opened, asked, gauges, has_conf=broker_conf is not None).run()
 
     return with_metrics(gauges, asked.metrics, run)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl.cli.shared.change import LogChangeOptions
 from rmqctl.cli.shared.confirm import change_options, check_can_ask
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import options_in
@@ -69,20 +70,16 @@ class RebuildOptions:
 @output_option("table", "json")
 @threads_option
 @progress_option
-@options_in(asked=RebuildOptions)
+@options_in(asked=RebuildOptions, given=LogChangeOptions)
 def command(
     store: Path,
     broker_conf: Path | None,
     follow_links: bool,
     what: str,
     profile: str | None,
-    dry_run: bool,
-    yes: bool,
     resume: bool,
-    output: str,
-    threads: int,
-    progress_mode: str,
     asked: RebuildOptions,
+    given: LogChangeOptions,
 ) -> int:
     """Rebuild queues and index from the log.
 
@@ -105,9 +102,9 @@ def command(
     opened = open_store(store, broker_conf, follow_links)
     fingerprint = opened.fingerprint()
     check_store(opened)
-    check_can_ask(yes=yes or dry_run)
+    check_can_ask(yes=given.yes or given.dry_run)
     warmed_up(partial(warm_up_kernels, opened.allocated))
-    how = HowToRebuild(selected, dry_run, yes, output, progress_mode, threads, profile=profile)
+    how = HowToRebuild(**vars(given), selection=selected, profile=profile)
     return look_or_make(opened, fingerprint, how, resume=resume)
 
 

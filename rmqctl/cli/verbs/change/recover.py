@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.output.render import print_document
-from rmqctl.cli.shared.confirm import change_options, plan_shown
+from rmqctl.cli.shared.change import LogChangeOptions, Words
+from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
@@ -25,11 +26,9 @@ from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change.recovery_view import print_plan
 from rmqctl.cli.views.change.repair_view import (
     REPAIR_VERB,
-    HowToRepair,
-    carry_out,
+    carry_out_repair,
     check_index_can_be_rebuilt,
     check_writable,
-    note_assumed_sizes,
     plan_json,
 )
 from rmqctl.cli.views.scan_progress import scan_progress
@@ -50,8 +49,6 @@ class RecoverOptions:
     keep_going: bool
     placeholders_limit: int
     explain: bool
-    dry_run: bool
-    yes: bool
 
 
 @click.command(
@@ -95,15 +92,9 @@ class RecoverOptions:
 @output_option("table", "json")
 @threads_option
 @progress_option
-@options_in(asked=RecoverOptions)
+@options_in(asked=RecoverOptions, how=LogChangeOptions)
 def command(
-    store: Path,
-    broker_conf: Path | None,
-    follow_links: bool,
-    output: str,
-    threads: int,
-    progress_mode: str,
-    asked: RecoverOptions,
+    store: Path, broker_conf: Path | None, follow_links: bool, asked: RecoverOptions, how: LogChangeOptions
 ) -> int:
     """Repair a store as a start of the broker would, but with fewer losses.
 
@@ -142,20 +133,21 @@ def command(
     fingerprint = opened.fingerprint()  # before the first listing: the repair stops if a broker has started since
     with opened.storage.keeping_small_files():
         check_writable(opened)
-        planner = _planner(opened, asked, threads, fingerprint)
+        planner = _planner(opened, asked, how.threads, fingerprint)
         warmed_up(planner.warm_up)
-        with scan_progress(opened, progress_mode, "recover"):
+        with scan_progress(opened, how.progress_mode, "recover"):
             plan = planner.plan()
     plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
     check_index_can_be_rebuilt(opened, plan.repair)
-    with plan_shown(dry_run=asked.dry_run):
-        if output == "json":
+
+    def show() -> None:
+        if how.output == "json":
             print_document("recover", {"store": str(store)} | plan.to_json() | plan_json(plan.repair))
         else:
             print_plan(plan, explain=asked.explain)
-    note_assumed_sizes(opened, queues=bool(plan.repair.queues_to_rebuild), index=plan.repair.rebuilds_index)
-    how = HowToRepair(asked.dry_run, asked.yes, threads, progress_mode)
-    return carry_out(opened, plan.repair, "recover", _summary(plan), f"Recover {store}?", how)
+
+    words = Words("recover", _summary(plan), f"Recover {store}?", "recovered")
+    return carry_out_repair(opened, plan.repair, show, words, how)
 
 
 def _planner(store: ReadOnlyStore, asked: RecoverOptions, threads: int, fingerprint: Fingerprint) -> RecoveryPlanner:

@@ -54,9 +54,7 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 @threads_option
 @progress_option
 @options_in(asked=ReplicateOptions)
-def command(
-    broker: str, store: Path | None, output: str, threads: int, progress_mode: str, asked: ReplicateOptions
-) -> int:
+def command(broker: str, store: Path | None, asked: ReplicateOptions) -> int:
     """Copy a live master's log and configuration into a store.
 
     HOST:PORT is the broker's address for clients (listenPort). `replicate` asks the broker for its HA port, its file
@@ -88,4 +86,4 @@ def command(
         raise click.UsageError(wrong)
     if asked.verify_only and asked.as_slave:
         raise click.UsageError("--verify-only stores nothing, so it can acknowledge nothing: leave out --as-slave")
-    return ReplicateRun(broker, store, asked, output, threads, progress_mode).run()
+    return ReplicateRun(broker, store, asked).run()

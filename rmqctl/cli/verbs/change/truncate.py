@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_fields
-from rmqctl.cli.shared.confirm import change_options, plan_shown
+from rmqctl.cli.output.render import print_document, print_fields, remark
+from rmqctl.cli.shared.change import LogChangeOptions, Words
+from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     OFFSET,
     open_store,
@@ -23,7 +25,8 @@ from rmqctl.cli.shared.options import (
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change import repair_view
 from rmqctl.cli.views.scan_progress import scan_progress
-from rmqctl.text import counted
+from rmqctl.errors import ExitCode
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from rmqctl.operations.plan import RepairPlan
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 @output_option("table", "json")
 @threads_option
 @progress_option
+@options_in(how=LogChangeOptions)
 def command(
     store: Path,
     broker_conf: Path | None,
@@ -69,11 +73,7 @@ def command(
     keep_tail: bool,
     explain: bool,
     profile: str | None,
-    dry_run: bool,
-    yes: bool,
-    output: str,
-    threads: int,
-    progress_mode: str,
+    how: LogChangeOptions,
 ) -> int:
     """End the log at a record boundary, and change queues and index to match.
 
@@ -97,22 +97,27 @@ def command(
     from rmqctl.operations.repair.truncation import Truncation
 
     end = opened.commit_log.end()[0] if to is None else to
-    truncation = Truncation(opened, end, threads, keep_tail=keep_tail)
+    truncation = Truncation(opened, end, how.threads, keep_tail=keep_tail)
     warmed_up(truncation.warm_up)
-    with scan_progress(opened, progress_mode, "truncate", max(opened.commit_log.queue.end - end, 1)):
-        plan = _plan(truncation, opened, profile, threads)
+    with scan_progress(opened, how.progress_mode, "truncate", max(opened.commit_log.queue.end - end, 1)):
+        plan = _plan(truncation, opened, profile, how.threads)
     repair_view.check_index_can_be_rebuilt(opened, plan)
     if dirty:
         truncation.check_nothing_good_is_lost()
-    with plan_shown(dry_run=dry_run):
-        if output == "json":
+
+    def show() -> None:
+        if how.output == "json":
             print_document("truncate", {"store": str(store)} | repair_view.plan_json(plan))
         else:
             _print_plan(plan, explain=explain)
-    how = repair_view.HowToRepair(dry_run, yes, threads, progress_mode)
-    return repair_view.carry_out(
-        opened, plan, "truncate", _summary(end, plan), f"End the log of {store} at {end}?", how
-    )
+
+    words = Words("truncate", _summary(end, plan), f"End the log of {store} at {end}?", "truncated")
+    code = repair_view.carry_out_repair(opened, plan, show, words, how)
+    if code in (ExitCode.REPAIRED, ExitCode.PARTIAL):
+        target = quoted(opened.path.root)
+        sets_back = f"`rmqctl config set-offset {target} GROUP TOPIC --to latest` sets a group back"
+        remark(f"before a broker starts: `rmqctl doctor {target}` names offsets after the new end; {sets_back}")
+    return code
 
 
 def _plan(truncation: Truncation, store: ReadOnlyStore, profile: str | None, threads: int) -> RepairPlan:

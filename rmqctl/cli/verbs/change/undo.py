@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.output.render import remark
-from rmqctl.cli.shared.confirm import change_options, confirm, plan_shown
-from rmqctl.cli.shared.interruption import ChangeInterruption
+from rmqctl.cli.shared.change import ChangeOptions, Commit, PlannedChange, carry_out
+from rmqctl.cli.shared.confirm import change_options
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import conf_of, output_option, store_argument
-from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.journal_view import journal_row, journal_rows, names_of, print_journals, steps_of
 from rmqctl.errors import ExitCode
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 )
 @change_options
 @output_option("table", "json", "jsonl")
+@options_in(how=ChangeOptions)
 def command(
     store: Path,
     broker_conf: Path | None,
@@ -67,9 +68,7 @@ def command(
     is_drop: bool,
     drop_damaged: str | None,
     force: bool,
-    yes: bool,
-    dry_run: bool,
-    output: str,
+    how: ChangeOptions,
 ) -> int:
     """Undo the newest change that rmqctl made in a store, byte for byte.
 
@@ -105,32 +104,30 @@ def command(
     if not only_list:
         check_not_in_use(storage, store)
     if only_list or not is_touched:
-        return _list(storage, store, entries, output)
+        return _list(storage, store, entries, how.output)
     changed = _check_forget(store, entries, chosen) if forgets else _check_undo(storage, chosen, force=force)
     rows = (
         journal_rows(storage, chosen)
         if forgets
         else [journal_row(storage, entry) | steps_of(storage, store, entry) for entry in chosen]
     )
-    if dry_run or output == "table":
-        with plan_shown(dry_run=dry_run):
-            print_journals(store, rows, output, as_list=forgets)
-    if dry_run:
-        note_owner(store, storage.named[1:])
-        return int(ExitCode.FINDINGS)
-    confirm(f"Forget {names_of(rows)}?" if forgets else f"Take {names_of(rows)} back?", yes=yes)
-    with ChangeInterruption() as interruption:
-        said = (
-            _drop(storage, rows, drop_damaged, interruption)
-            if forgets
-            else _undo(storage, changed, interruption, force=force)
-        )
-    remark(said)
-    if output != "table":
+
+    def show() -> None:
+        if how.dry_run or how.output == "table":
+            print_journals(store, rows, how.output, as_list=forgets)
+
+    def make(commit: Commit) -> str:
+        return _drop(storage, rows, drop_damaged, commit) if forgets else _undo(storage, changed, commit, force=force)
+
+    question = f"Forget {names_of(rows)}?" if forgets else f"Take {names_of(rows)} back?"
+    code = carry_out(PlannedChange(store, storage.named[1:], show, question, make), how)
+    if how.dry_run:
+        return code
+    if how.output != "table":
         print_journals(
-            store, [row | {"state": "dropped" if forgets else "undone"} for row in rows], output, as_list=forgets
+            store, [row | {"state": "dropped" if forgets else "undone"} for row in rows], how.output, as_list=forgets
         )
-    return _note_damaged(store, entries) if is_drop else int(ExitCode.CLEAN)
+    return _note_damaged(store, entries) if is_drop else code
 
 
 def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: str) -> int:
@@ -208,7 +205,7 @@ def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> St
     return found
 
 
-def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
+def _undo(storage: Storage, changed: list[str], commit: Commit, *, force: bool) -> str:
     """Undo the newest change, and return a report as text.
 
     `changed` has the paths that another program changed after the newest change of rmqctl.
@@ -218,8 +215,7 @@ def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption
     from rmqctl.store.journal.transaction import undo_last
 
     store = storage.root
-    act_as_owner(store, storage.named[1:])
-    entry = undo_last(store, WritableStorage.like(storage), force=force, commit=interruption.commit)
+    entry = undo_last(store, WritableStorage.like(storage), force=force, commit=commit)
     if entry is None or entry.state is JournalState.NOT_BEGUN:
         if has_traces(storage, store):
             return (
@@ -237,12 +233,11 @@ def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption
     )
 
 
-def _drop(storage: Storage, rows: list[dict[str, Any]], damaged: str | None, interruption: ChangeInterruption) -> str:
+def _drop(storage: Storage, rows: list[dict[str, Any]], damaged: str | None, commit: Commit) -> str:
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.transaction import drop
 
-    act_as_owner(storage.root, storage.named[1:])
-    dropped = drop(storage.root, WritableStorage.like(storage), damaged=damaged, commit=interruption.commit)
+    dropped = drop(storage.root, WritableStorage.like(storage), damaged=damaged, commit=commit)
     freed = sum(row["keptBytes"] for row in rows)
     return f"dropped: {len(dropped)}, which took {freed} bytes of the disk; they cannot be taken back any more"
 

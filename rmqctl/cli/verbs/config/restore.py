@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.output.render import print_fields, print_table
+from rmqctl.cli.shared.change import LogChangeOptions, Words, check_may_change
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import options_in
@@ -21,7 +22,7 @@ from rmqctl.cli.shared.options import (
     threads_option,
 )
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
-from rmqctl.cli.views.change.config_change_view import ConfigRun, Words, carry_out, check_writable
+from rmqctl.cli.views.change.config_change_view import change_config
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5, GROUPS_CONFIG, TOPICS_CONFIG
 
@@ -44,8 +45,6 @@ class RestoreOptions:
     file: str
     source: Source | None
     profile: str | None
-    threads: int
-    progress_mode: str
 
 
 @click.command(
@@ -76,8 +75,10 @@ class RestoreOptions:
 @output_option("table", "json")
 @threads_option
 @progress_option
-@options_in(asked=RestoreOptions, how=ConfigRun)
-def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: RestoreOptions, how: ConfigRun) -> int:
+@options_in(asked=RestoreOptions, how=LogChangeOptions)
+def command(
+    store: Path, broker_conf: Path | None, follow_links: bool, asked: RestoreOptions, how: LogChangeOptions
+) -> int:
     """Restore a file of config/, such as topics.json.
 
     A broker serves only the topics in topics.json. A broker serves a queue only if the queueId is below the topic's
@@ -100,28 +101,27 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
     """
     from rmqctl.format.profile import profile_of
     from rmqctl.operations.configuration.restore_plan import plan_restore
+    from rmqctl.store.journal.journals import CONFIG_VERB
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store, broker_conf, follow_links)
-    check_writable(opened)
+    check_may_change(opened)
     profile = profile_of(asked.profile) if asked.profile else guess_profile(opened)
-    plan = plan_restore(opened, profile, asked.file, asked.source, lambda: _queues_in_log(opened, asked))
-    words = Words(
-        verb="restore",
-        nothing_to_do=f"config/{plan.name} {_why_nothing(plan)}",
-        question=f"Restore config/{plan.name}?",
-        done=f"config/{plan.name} is restored",
-    )
+    plan = plan_restore(opened, profile, asked.file, asked.source, lambda: _queues_in_log(opened, how))
+    name = f"config/{plan.name}"
+    words = Words(CONFIG_VERB + "restore", plan.summary, f"Restore {name}?", f"{name} is restored")
     files = [plan.change] if plan.change is not None else []
-    return carry_out(opened, files, _document(plan, profile.name), _print, plan.summary, words, how)
+    return change_config(
+        opened, files, _document(plan, profile.name), _print, words, f"{name} {_why_nothing(plan)}", how
+    )
 
 
-def _queues_in_log(store: ReadOnlyStore, asked: RestoreOptions) -> list[QueueKey]:
+def _queues_in_log(store: ReadOnlyStore, how: LogChangeOptions) -> list[QueueKey]:
     from rmqctl.operations.configuration.names_in_store import prepare_scan, queues_in_log
 
     warmed_up(prepare_scan)
-    with scan_progress(store, asked.progress_mode, "restore"):
-        return queues_in_log(store, asked.threads)
+    with scan_progress(store, how.progress_mode, "restore"):
+        return queues_in_log(store, how.threads)
 
 
 def _why_nothing(plan: RestorePlan) -> str:

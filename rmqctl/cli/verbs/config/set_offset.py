@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.output.render import print_fields, print_table
+from rmqctl.cli.shared.change import ChangeOptions, Words, check_may_change
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import OFFSET, open_store, output_option, profile_option, store_argument
 from rmqctl.cli.shared.times import TimeType
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
-from rmqctl.cli.views.change.config_change_view import ConfigRun, Words, carry_out, check_writable
+from rmqctl.cli.views.change.config_change_view import change_config
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
@@ -100,8 +101,8 @@ class OffsetOptions:
 @profile_option("Find the offset for a TIME as brokers of this version do.")
 @change_options
 @output_option("table", "json")
-@options_in(asked=OffsetOptions, how=ConfigRun)
-def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: OffsetOptions, how: ConfigRun) -> int:
+@options_in(asked=OffsetOptions, how=ChangeOptions)
+def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: OffsetOptions, how: ChangeOptions) -> int:
     """Set where a consumer group, or a delay level, goes on.
 
     `set-offset` sets the offsets where consumer group GROUP continues to read TOPIC.
@@ -126,10 +127,11 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Of
     While a broker has the store open, `set-offset` exits with 11, even with --dry-run.
     """
     from rmqctl.format.profile import profile_of
+    from rmqctl.store.journal.journals import CONFIG_VERB
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store, broker_conf, follow_links)
-    check_writable(opened)
+    check_may_change(opened)
     profile = profile_of(asked.profile) if asked.profile else guess_profile(opened)
     plan = _plan(opened, profile, asked)
     document = {
@@ -139,14 +141,9 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Of
         "queues": _rows(plan),
         "notes": list(plan.notes),
     }
-    words = Words(
-        verb="set-offset",
-        nothing_to_do=f"{'the level' if asked.delay_level else 'the group'} already has "
-        f"{'this offset' if asked.delay_level else 'these offsets'}",
-        question=f"Set the offsets of {plan.group}?",
-        done="the offsets are set",
-    )
-    return carry_out(opened, plan.files, document, _print, plan.summary, words, how)
+    nothing = "the level already has this offset" if asked.delay_level else "the group already has these offsets"
+    words = Words(CONFIG_VERB + "set-offset", plan.summary, f"Set the offsets of {plan.group}?", "the offsets are set")
+    return change_config(opened, plan.files, document, _print, words, nothing, how)
 
 
 def _plan(store: ReadOnlyStore, profile: Profile, asked: OffsetOptions) -> OffsetPlan:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.change import ChangeOptions
 from rmqctl.cli.shared.confirm import confirm, plan_shown
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
@@ -33,7 +34,7 @@ IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of
 
 
 @dataclass(frozen=True)
-class CleanOptions:
+class CleanOptions(ChangeOptions):
     """The options of `rmqctl clean`. Sizes are in bytes, and times are in epoch ms."""
 
     reserved_hours: int | None
@@ -53,8 +54,6 @@ class CleanOptions:
     lock_wait: float
     log_json: Path | None
     metrics: Path | None
-    dry_run: bool
-    yes: bool
 
 
 def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
@@ -101,14 +100,11 @@ class _Looked(NamedTuple):
 class CleanRun:
     """One run of `rmqctl clean`: show the plan, ask, and delete the files."""
 
-    def __init__(
-        self, store: ReadOnlyStore, asked: CleanOptions, output: str, gauges: CleanMetrics, *, has_conf: bool
-    ) -> None:
+    def __init__(self, store: ReadOnlyStore, asked: CleanOptions, gauges: CleanMetrics, *, has_conf: bool) -> None:
         self._has_conf = has_conf
         self._store = store
         self._root = store.path.root
         self._asked = asked
-        self._output = output
         self._gauges = gauges
 
     def run(self) -> int:
@@ -118,9 +114,9 @@ class CleanRun:
         looked, holder = self._look(), store.lock_holder()
         is_refused = holder is not None and not asked.dry_run
         is_shown = asked.dry_run or (not asked.yes and looked.has_work)
-        if is_shown or self._output != "table":
+        if is_shown or asked.output != "table":
             with plan_shown(dry_run=asked.dry_run):
-                print_plan(store.path.root, looked.plan, looked.disks, looked.left, looked.now_ms, self._output)
+                print_plan(store.path.root, looked.plan, looked.disks, looked.left, looked.now_ms, asked.output)
             self._note_kept()
         if is_shown or (looked.has_work and not is_refused):  # otherwise cron mails one line
             for warning in looked.plan.warnings:
@@ -223,7 +219,7 @@ class CleanRun:
 
         With -o table, the result is printed on stdout. With other formats, the result is printed on stderr.
         """
-        if self._output != "table":
+        if self._asked.output != "table":
             remark(line)
             return
         try:

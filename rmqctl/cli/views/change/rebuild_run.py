@@ -6,14 +6,16 @@ Both `rmqctl rebuild` and `rmqctl job rebuild` use this module.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.change import LogChangeOptions
 from rmqctl.cli.shared.confirm import confirm, plan_shown, undo_hint
 from rmqctl.cli.shared.interruption import ChangeInterruption
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.views.change.rebuild_view import NextStart, RebuildView
-from rmqctl.cli.views.change.repair_view import check_writable, note_assumed_sizes
+from rmqctl.cli.views.change.repair_view import assumed_sizes, check_writable
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import BadRequest, ExitCode
 from rmqctl.text import counted
@@ -30,20 +32,12 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
 
-class HowToRebuild(NamedTuple):
-    """The options of a rebuild.
+@dataclass(frozen=True)
+class HowToRebuild(LogChangeOptions):
+    """The options of a rebuild."""
 
-    `selection` says which queues to rebuild, and whether to rebuild the index. The log is read by `threads` threads, or
-    by `tasks`, which also write the new files.
-    """
-
-    selection: Selection
-    dry_run: bool
-    yes: bool
-    output: str
-    progress_mode: str
-    threads: int = 1
-    tasks: LogTasks | None = None
+    selection: Selection  # the queues to rebuild, and whether to rebuild the index
+    tasks: LogTasks | None = None  # these read the log instead of `threads`, and also write the new files
     profile: str | None = None
 
 
@@ -138,7 +132,8 @@ class RebuildRun:
     def note_assumed_sizes(self) -> None:
         """Report on stderr if new files get default sizes."""
         selection = self._how.selection
-        note_assumed_sizes(self._store, queues=selection.queues, index=selection.index)
+        for line in assumed_sizes(self._store, queues=selection.queues, index=selection.index):
+            remark(line)
 
     def build(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Read the log, and build the new files, until `is_over` returns True."""
@@ -209,13 +204,13 @@ def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
     `tags` says whether the new index has TAGS as keys. Raises BadRequest if neither the store nor --profile shows
     whether the index needs TAGS.
     """
-    from msgspec.structs import replace
+    from msgspec import structs
 
     from rmqctl.format.profile import profile_of
     from rmqctl.store.read.index.tag_index import indexes_tags
 
     tags = how.selection.index and indexes_tags(store, profile_of(how.profile) if how.profile else None)
-    return how._replace(selection=replace(how.selection, tags=tags))
+    return replace(how, selection=structs.replace(how.selection, tags=tags))
 
 
 def _rebuild(store: ReadOnlyStore, how: HowToRebuild, staging: Path | None) -> Rebuild:

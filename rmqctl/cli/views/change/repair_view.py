@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import print_table, remark
-from rmqctl.cli.shared.confirm import confirm, undo_hint
-from rmqctl.cli.shared.interruption import ChangeInterruption
-from rmqctl.cli.shared.run_as import act_as_owner, note_owner
+from rmqctl.cli.shared.change import Commit, LogChangeOptions, PlannedChange, Words, carry_out, journaled
 from rmqctl.cli.shared.verb import CHANGE_VERB
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
-from rmqctl.text import counted, quoted
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rmqctl.operations.plan import RepairPlan, Step
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.data_loss import QueueOutcome
 
 STEPS_SHOWN = 12
-PAST = {"recover": "recovered", "truncate": "truncated"}
 REPAIR_VERB = (*CHANGE_VERB, ExitCode.REPAIRED)
 # the text for several steps of one kind: their number, and their folder or topic
 WORDS_OF_STEPS = {
@@ -33,15 +31,6 @@ WORDS_OF_STEPS = {
     "write": ("put placeholders into {} of {place}", "range"),
     "zero": ("zero {} of {place}", "range"),
 }
-
-
-class HowToRepair(NamedTuple):
-    """The common options of the verbs that repair a store."""
-
-    dry_run: bool
-    yes: bool
-    threads: int
-    progress_mode: str
 
 
 def check_writable(store: ReadOnlyStore) -> None:
@@ -93,8 +82,8 @@ def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
         indexes_tags(store, plan.profile)
 
 
-def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> None:
-    """Report on stderr if new files get default sizes because no file shows a size."""
+def assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> Iterator[str]:
+    """Say for stderr if new files get default sizes because no file shows a size."""
     from rmqctl.store.config.file_sizes import Geometry
     from rmqctl.store.read.store_file_sizes import index_shape
 
@@ -102,10 +91,10 @@ def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> No
     sized = [queue for queue in store.queues.values() if queue.queue.files]
     if queues and not sized and not store.conf.consumequeue_file_size:
         size = f"the broker's own size, {usual.consumequeue_file_size} bytes"
-        remark(f"no queue file shows a file size: using {size} (override with --broker-conf)")
+        yield f"no queue file shows a file size: using {size} (override with --broker-conf)"
     if index and not store.conf.index_slots and index_shape(store) is None:
         size = f"the broker's own, {usual.index_slots} slots, {usual.index_entries} entries"
-        remark(f"no index file shows a size: using {size} (override with --broker-conf)")
+        yield f"no index file shows a size: using {size} (override with --broker-conf)"
 
 
 def words_of_loss(plan: RepairPlan) -> str:
@@ -126,32 +115,37 @@ def plan_json(plan: RepairPlan) -> dict[str, Any]:
     }
 
 
-def carry_out(
-    store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair
+def carry_out_repair(
+    store: ReadOnlyStore, plan: RepairPlan, show: Callable[[], None], words: Words, how: LogChangeOptions
 ) -> int:
-    """Ask the user, execute the repair, and return the exit code.
+    """Carry out a repair, and return the exit code. `show` prints the plan."""
+    problem, queues, index = plan.start_problem, bool(plan.queues_to_rebuild), plan.rebuilds_index
 
-    The caller has already shown the plan. Nothing is changed with --dry-run, or if the plan has no steps.
-    """
-    if asked.dry_run and plan.steps:
-        note_owner(store.path.root, store.path.commitlogs)
-    if asked.dry_run or not plan.steps:
-        return int(ExitCode.FINDINGS if plan.steps or plan.start_problem else ExitCode.CLEAN)
-    confirm(question, yes=asked.yes)
-    from rmqctl.operations.rebuild.rebuild import Rebuild
-    from rmqctl.operations.repair.execute import repair
+    def warm_up() -> None:
+        from rmqctl.operations.rebuild.rebuild import Rebuild
 
-    if plan.queues_to_rebuild or plan.rebuilds_index:
-        Rebuild.warm_up(store.allocated)
-    act_as_owner(store.path.root, store.path.commitlogs)
-    with ChangeInterruption() as interruption, scan_progress(store, asked.progress_mode, "repair"):
-        repair(store, plan, verb, summary, asked.threads, interruption.commit)
-    remark(f"{PAST[verb]}; {undo_hint(store.path.root)}")
-    if verb == "truncate":
-        target = quoted(store.path.root)
-        sets_back = f"`rmqctl config set-offset {target} GROUP TOPIC --to latest` sets a group back"
-        remark(f"before a broker starts: `rmqctl doctor {target}` names offsets after the new end; {sets_back}")
-    return int(ExitCode.PARTIAL if plan.start_problem else ExitCode.REPAIRED)
+        if queues or index:
+            Rebuild.warm_up(store.allocated)
+
+    def make(commit: Commit) -> str:
+        from rmqctl.operations.repair.execute import build
+
+        with scan_progress(store, how.progress_mode, "repair"):
+            return journaled(store, words, partial(build, store, plan, how.threads), commit)
+
+    repaired = ExitCode.PARTIAL if problem else ExitCode.REPAIRED
+    change = PlannedChange(
+        store.path.root,
+        store.path.commitlogs,
+        show,
+        words.question,
+        make,
+        is_due=bool(plan.steps),
+        remarks=assumed_sizes(store, queues=queues, index=index),
+        code=repaired if plan.steps else ExitCode.FINDINGS if problem else ExitCode.CLEAN,
+        warm_up=warm_up,
+    )
+    return carry_out(change, how)
 
 
 def print_repair(plan: RepairPlan, *, explain: bool) -> None:

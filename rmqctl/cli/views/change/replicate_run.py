@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import print_document, print_fields, remark
+from rmqctl.cli.shared.change import LogChangeOptions
 from rmqctl.cli.shared.confirm import confirm
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
@@ -41,7 +42,7 @@ def _full_disk_explained() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class ReplicateOptions:
+class ReplicateOptions(LogChangeOptions):
     """The options of `rmqctl replicate`."""
 
     once: bool
@@ -49,8 +50,6 @@ class ReplicateOptions:
     max_bytes_per_second: int
     as_slave: bool
     allow_slow_puts: bool
-    dry_run: bool
-    yes: bool
 
 
 @dataclass
@@ -60,9 +59,6 @@ class ReplicateRun:
     broker: str
     root: Path | None
     asked: ReplicateOptions
-    output: str
-    threads: int
-    progress_mode: str
 
     def run(self) -> int:
         """Copy the master's log, or only check the log, and return the exit code."""
@@ -118,7 +114,7 @@ class ReplicateRun:
         if self.asked.dry_run:
             if not new:
                 may_connect = self.asked.allow_slow_puts or not master.slows_down_for_mirrors
-                check_can_continue(root, master, asked, self.threads, may_connect=may_connect)
+                check_can_continue(root, master, asked, self.asked.threads, may_connect=may_connect)
             self._print_plan(root, master, asked, is_new=new)
             return int(ExitCode.FINDINGS)
         confirm(f"Copy {what} into {root}?", yes=self.asked.yes)
@@ -126,7 +122,7 @@ class ReplicateRun:
             remark("this copy counts as a slave: puts of a SYNC_MASTER succeed when this copy has them on disk")
         act_as_owner(root)
         with Interruption() as interruption, _full_disk_explained(), ExitStack() as held:
-            store = open_mirror(root, master, self.threads, remark)
+            store = open_mirror(root, master, self.asked.threads, remark)
             held.callback(close_store, store)
             how = HowToReplicate(self.asked.once, self.asked.as_slave, self.asked.max_bytes_per_second)
             replication = Replication(
@@ -137,7 +133,7 @@ class ReplicateRun:
                 how,
                 lambda: interruption.noted,
                 remark,
-                ReplicateProgress(self.progress_mode).show,
+                ReplicateProgress(self.asked.progress_mode).show,
             )
             if not new:
                 replication.on_joined = partial(mark_as_mirror, root, master)
@@ -174,7 +170,7 @@ class ReplicateRun:
         self._print_found(found)
 
     def _print_found(self, found: dict[str, Any]) -> None:
-        if self.output == "json":
+        if self.asked.output == "json":
             print_document("replicate", found)
         else:
             print_fields((key, value) for key, value in found.items() if key != "findings" and value is not None)
@@ -194,7 +190,7 @@ class ReplicateRun:
                 master,
                 asked,
                 lambda: interruption.noted,
-                ReplicateProgress(self.progress_mode).show,
+                ReplicateProgress(self.asked.progress_mode).show,
                 self.asked.max_bytes_per_second,
             )
             audit.run()
@@ -207,7 +203,7 @@ class ReplicateRun:
             **self._counts(audit.progress),
             "findings": [finding.to_json() for finding in audit.findings],
         }
-        for finding in audit.findings if self.output == "table" else ():
+        for finding in audit.findings if self.asked.output == "table" else ():
             print(printable(f"{finding.code} at {finding.physical_offset}: {finding.detail}"))
         self._print_found(found)
         if audit.damages > len(audit.findings):
