@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -56,21 +56,11 @@ DEFAULT_CONTEXT = 2
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """The options of `rmqctl dump`. Times are in epoch ms."""
+    """The options of `rmqctl dump` that are not a field of `Filter`."""
 
     topics: tuple[str, ...]
-    queue_id: int | None
-    key: str | None
-    tag: str | None
-    host: tuple[bytes, int | None] | None
-    since: int | None
-    until: int | None
-    from_offset: int | None
-    to_offset: int | None
-    queue_offsets: tuple[int, int] | None
     group: str | None
     unconsumed: bool
-    transaction: str | None
     body_match: str | None
     charset: str | None
     limit: int | None
@@ -79,10 +69,9 @@ class DumpOptions:
     context: int
     follow: bool
 
-    @property
-    def follows_from_start(self) -> bool:
+    def follows_from_start(self, wanted: Filter) -> bool:
         """Return whether --follow starts with records from --from-offset or --since."""
-        return self.follow and self.tail is None and (self.from_offset, self.since) != (None, None)
+        return self.follow and self.tail is None and (wanted.from_offset, wanted.since) != (None, None)
 
 
 @click.command(
@@ -139,6 +128,7 @@ class DumpOptions:
 @click.option(
     "--transaction",
     type=click.Choice(list(TRANSACTIONS)),
+    callback=lambda _, __, name: TRANSACTIONS.get(name),
     help="Only records of this transaction kind. The kind `prepared` selects the half messages of all broker versions.",
 )
 @click.option(
@@ -186,6 +176,7 @@ def command(
     threads: int,
     progress_mode: str,
     asked: DumpOptions,
+    **conditions: Any,
 ) -> int:
     """Print the log's records that meet all conditions, in the order of the log.
 
@@ -195,7 +186,7 @@ def command(
     from rmqctl.forensics.dump import Dump
     from rmqctl.format.message import ROW_KEYS
 
-    wanted = _filter(asked)
+    wanted = _filter(asked, conditions)
     bodies = bodies_of(body, asked.charset, default="none" if asked.body_match is not None else "utf8")
     opened = open_store(store, broker_conf, follow_links, log_only=not asked.unconsumed)
     if asked.group is not None:
@@ -211,7 +202,7 @@ def command(
     )
     whole_log = asked.around is None and not asked.tail and not asked.follow
     as_lines = whole_log and output == "jsonl"
-    if whole_log or asked.follows_from_start:
+    if whole_log or asked.follows_from_start(wanted):
         warmed_up(partial(dump.warm_up, with_lines=as_lines))
     quiet = asked.follow or (output == "table" and is_terminal(sys.stdout))
     try:
@@ -219,7 +210,7 @@ def command(
             if as_lines:
                 print_lines(dump.lines(to_json), asked.limit)
             else:
-                rows = _counted(islice(_rows(dump, asked), asked.limit), dump)
+                rows = _counted(islice(_rows(dump, asked, wanted), asked.limit), dump)
                 print_rows(
                     "dump",
                     "items",
@@ -231,17 +222,17 @@ def command(
                     live=asked.follow,
                 )
     except KeyboardInterrupt:
-        _finish(opened, dump, asked, cut_short_by="Ctrl-C")
+        _finish(opened, dump, asked, wanted, cut_short_by="Ctrl-C")
         raise
-    return _finish(opened, dump, asked, cut_short_by="--limit")
+    return _finish(opened, dump, asked, wanted, cut_short_by="--limit")
 
 
-def _rows(dump: Dump, asked: DumpOptions) -> Iterable[dict[str, Any]]:
+def _rows(dump: Dump, asked: DumpOptions, wanted: Filter) -> Iterable[dict[str, Any]]:
     """Return the rows that the options select."""
     if asked.around is not None:
         return dump.around(asked.around, asked.context)
     if asked.follow:
-        return dump.follow(tail=asked.tail, from_start=asked.follows_from_start)
+        return dump.follow(tail=asked.tail, from_start=asked.follows_from_start(wanted))
     return dump.rows() if asked.tail is None else dump.tail(asked.tail)
 
 
@@ -251,35 +242,26 @@ def _counted(rows: Iterable[dict[str, Any]], dump: Dump) -> Iterator[dict[str, A
         yield row
 
 
-def _filter(asked: DumpOptions) -> Filter:
+def _filter(asked: DumpOptions, conditions: dict[str, Any]) -> Filter:
+    """Return the filter. `conditions` are the options named as its fields."""
     from rmqctl.forensics.message_filter import Filter
 
-    if asked.around is not None and (_conditions(asked) or asked.tail is not None or asked.follow):
+    wanted = Filter(topics=frozenset(asked.topics), **conditions)
+    has_condition = wanted != Filter() or asked.body_match is not None or asked.unconsumed
+    if asked.around is not None and (has_condition or asked.tail is not None or asked.follow):
         raise click.UsageError("--around prints every record near an offset: do not combine it with other conditions")
     if asked.unconsumed != (asked.group is not None):
         raise click.UsageError("--group and --unconsumed belong together: give both")
     if asked.unconsumed and asked.follow:
         raise click.UsageError("--unconsumed prints what is in the store now: do not combine it with --follow")
-    _check_order(asked.since, asked.until, "--since", "--until")
-    _check_order(asked.from_offset, asked.to_offset, "--from-offset", "--to-offset")
+    _check_order(wanted.since, wanted.until, "--since", "--until")
+    _check_order(wanted.from_offset, wanted.to_offset, "--from-offset", "--to-offset")
+    if asked.body_match is None:
+        return wanted
     try:
-        body = None if asked.body_match is None else _body_match(asked.body_match, asked.charset)
+        return replace(wanted, body=_body_match(asked.body_match, asked.charset))
     except (re.error, OverflowError, RecursionError) as error:
         raise click.BadParameter(f"not a regular expression: {error}", param_hint="--body-match") from error
-    return Filter(
-        topics=frozenset(asked.topics),
-        queue_id=asked.queue_id,
-        queue_offsets=asked.queue_offsets,
-        key=asked.key,
-        tag=asked.tag,
-        host=asked.host,
-        since=asked.since,
-        until=asked.until,
-        from_offset=asked.from_offset,
-        to_offset=asked.to_offset,
-        transaction=TRANSACTIONS[asked.transaction] if asked.transaction else None,
-        body=body,
-    )
 
 
 def _body_match(expression: str, charset: str | None) -> BodyMatch:
@@ -293,8 +275,6 @@ def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter
 
     The filter also limits the scan to the part of the log from the first to the last unconsumed message.
     """
-    from dataclasses import replace
-
     from rmqctl.forensics.groups.unconsumed import unconsumed_places
 
     places = unconsumed_places(store, group)
@@ -306,22 +286,6 @@ def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter
     if wanted.to_offset is not None:
         end = min(end, wanted.to_offset)
     return replace(wanted, places=places, from_offset=first, to_offset=end)
-
-
-def _conditions(asked: DumpOptions) -> list[object]:
-    """Return the values of the given options that select messages."""
-    of_messages = (
-        *asked.topics,
-        asked.queue_id,
-        asked.key,
-        asked.tag,
-        asked.host,
-        asked.transaction,
-        asked.body_match,
-        asked.unconsumed,
-    )
-    ranges = (asked.queue_offsets, asked.since, asked.until, asked.from_offset, asked.to_offset)
-    return [value for value in (*of_messages, *ranges) if value is not None and value is not False]
 
 
 def _check_order(low: int | None, high: int | None, low_option: str, high_option: str) -> None:
@@ -337,22 +301,22 @@ def _remark_cut(physical_offset: int) -> None:
     remark(f"note: the log was cut at {physical_offset}, and is written again from there")
 
 
-def _remark_range(log: CommitLog, asked: DumpOptions) -> None:
+def _remark_range(log: CommitLog, wanted: Filter) -> None:
     """Say when the log begins and ends, if the asked time is before or after."""
     from rmqctl.format.timestamp import rfc3339
 
-    if asked.since is None and asked.until is None:
+    if wanted.since is None and wanted.until is None:
         return
     begin, (_, last) = log.next_record(log.min_offset), log.end()
     first = None if begin is None else log.message_at(begin)
     if first is None or last is None:
         return
     begins, ends = first.store_timestamp, last.store_timestamp
-    if (asked.since is not None and asked.since > ends) or (asked.until is not None and asked.until < begins):
+    if (wanted.since is not None and wanted.since > ends) or (wanted.until is not None and wanted.until < begins):
         remark(f"the first message of the log was stored at {rfc3339(begins)}, the last at {rfc3339(ends)}")
 
 
-def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, *, cut_short_by: str) -> int:
+def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, wanted: Filter, *, cut_short_by: str) -> int:
     """Report the end of the scan on stderr, and return the exit code.
 
     `cut_short_by` is the reason for the end if the scan did not reach its own end.
@@ -378,7 +342,7 @@ def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, *, cut_short_b
     read = f"scanned {summary.bytes_scanned} bytes: {matching}, ok up to {summary.ok_up_to}"
     remark(f"{read}; stopped at {summary.end}: {stopped}")
     if not dump.matched and not dump.incomplete and not asked.follow:
-        _remark_range(store.commit_log, asked)
+        _remark_range(store.commit_log, wanted)
     if dump.incomplete or store.partly_read:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if dump.damages else ExitCode.CLEAN)
