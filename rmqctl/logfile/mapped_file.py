@@ -221,4 +221,4 @@ class MappedFile:
         return self._descriptor
 
     def _open_file(self) -> int:
-        return self._storage.open_by_name(self._path)
+        return self._storage.open(self._path)

@@ -83,7 +83,8 @@ class MappedFileQueue:
 
     def _list(self, plain: list[PlainFile] | None) -> None:
         if plain is None and len(self._folders) == 1:
-            plain = self.storage.plain_files(self._folders[0])
+            parent, _, name = self._folders[0].rpartition("/")
+            plain = next(self.storage.plain_folders(parent, [name]))
         if plain is not None and self._use(self._folders[0], plain):
             return
         listing = _Listing(self.storage)

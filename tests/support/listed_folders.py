@@ -20,12 +20,12 @@ def watch_listings(monkeypatch: pytest.MonkeyPatch, on_folder: Callable[[Path], 
     for name in ("listing", "kinds"):
         real = getattr(Storage, name)
 
-        def watched(self: Storage, folder: Path, real: Callable[[Storage, Any], Any] = real) -> Any:
-            on_folder(folder)
+        def watched(self: Storage, folder: Path | str, real: Callable[[Storage, Any], Any] = real) -> Any:
+            on_folder(Path(folder))
             return real(self, folder)
 
         monkeypatch.setattr(Storage, name, watched)
-    only_folders, plain_folders = Storage.only_folders, Storage.plain_folders
+    plain_folders = Storage.plain_folders
 
     def is_listed(folder: Path) -> bool:
         try:
@@ -34,12 +34,8 @@ def watch_listings(monkeypatch: pytest.MonkeyPatch, on_folder: Callable[[Path], 
             return False
         return True
 
-    def watched_only(self: Storage, folder: str) -> list[str] | None:
-        return only_folders(self, folder) if is_listed(Path(folder)) else None
-
     def watched_plain(self: Storage, parent: str, names: Iterable[str]) -> Iterator[list[PlainFile] | None]:
         for name, plain in zip(names, plain_folders(self, parent, names), strict=False):
             yield plain if is_listed(Path(parent, name)) else None
 
-    monkeypatch.setattr(Storage, "only_folders", watched_only)
     monkeypatch.setattr(Storage, "plain_folders", watched_plain)

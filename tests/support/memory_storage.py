@@ -41,8 +41,8 @@ class MemoryStorage(Storage):
     def listing(self, folder: Path) -> list[Entry]:
         return [self.entry(folder / name) for name in sorted(self.files)]
 
-    def open(self, path: Path) -> int:
-        self.opened.append(path.name)
+    def open(self, path: Path | str) -> int:
+        self.opened.append(Path(path).name)
         return len(self.opened) - 1
 
     def close(self, descriptor: int) -> None:
@@ -65,9 +65,9 @@ class FailingStorage(Storage):
         self._bad_position = bad_position
         self._bad_descriptors: set[int] = set()
 
-    def open(self, path: Path) -> int:
+    def open(self, path: Path | str) -> int:
         descriptor = super().open(path)
-        if path.name == self._bad_name:
+        if Path(path).name == self._bad_name:
             self._bad_descriptors.add(descriptor)
         return descriptor
 

@@ -17,5 +17,4 @@ if TYPE_CHECKING:
 def replace_open(monkeypatch: pytest.MonkeyPatch, opening: Callable[[Storage, Path], int]) -> None:
     """Open each file by `opening`, however the Storage is asked for it."""
     monkeypatch.setattr(Storage, "plain_folders", lambda *_: repeat(None))  # it opens files itself
-    monkeypatch.setattr(Storage, "open", opening)
-    monkeypatch.setattr(Storage, "open_by_name", lambda storage, path: opening(storage, Path(path)))
+    monkeypatch.setattr(Storage, "open", lambda storage, path: opening(storage, Path(path)))

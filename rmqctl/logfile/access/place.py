@@ -16,11 +16,11 @@ import stat
 from contextlib import contextmanager
 from functools import reduce
 from operator import and_
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from pathlib import Path
 
 FILE_MODE, FOLDER_MODE, PRIVATE_FOLDER_MODE = 0o644, 0o755, 0o700
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -41,13 +41,13 @@ def holds_any() -> bool:
     return bool(_HELD)
 
 
-def reached(path: Path) -> tuple[Path | str, int | None]:
+def reached(path: Path | str) -> tuple[Path | str, int | None]:
     """Return `path` relative to a held folder, and the descriptor of this folder.
 
     A held folder is a folder that `hold` opened. If no held folder contains `path`, the result is (`path`, None).
     """
     for folder, descriptor in _HELD.items():
-        names = names_below(path, folder)
+        names = names_below(Path(path), folder)
         if names is not None:
             return "/".join(names) or ".", descriptor
     return path, None
@@ -147,11 +147,19 @@ def names(folder: Path, roots: Collection[Path]) -> list[str]:
     Raises OSError.
     """
     with strictly(folder, roots) as (name, above):
-        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=above)
-        try:
-            return sorted(os.listdir(descriptor))
-        finally:
-            os.close(descriptor)
+        return names_in(name, above, os.O_NOFOLLOW)
+
+
+def names_in(name: Path | str, above: int, flags: int = 0) -> list[str]:
+    """Return the names in the folder `name` of the open folder `above`, sorted.
+
+    `flags` are further flags of the open. Raises OSError.
+    """
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=above)
+    try:
+        return sorted(os.listdir(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def open_for_reading(path: Path, roots: Collection[Path]) -> int:
@@ -183,11 +191,7 @@ def mode_of_new_file(folder: int) -> int:
 
 def _some_names(folder: int) -> list[str]:
     """Return the first and the last name in a folder."""
-    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        found = sorted(os.listdir(descriptor))
-    finally:
-        os.close(descriptor)
+    found = names_in(".", folder)
     return found[:1] + found[-1:]
 
 

@@ -1,4 +1,4 @@
-"""Fast lists of folders that have only folders, or only regular files.
+"""Fast lists of folders that have only regular files.
 
 A store may have 200,000 consume queues. Almost every queue has a folder of its own with one small file. Therefore the
 functions in this module call the operating system directly, and know folders by descriptor and name.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FILE_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 BLOCK_BYTES = 512  # the unit of st_blocks
-_FOLDER_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
+FOLDER_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class PlainFile(NamedTuple):
@@ -36,25 +36,6 @@ class PlainFile(NamedTuple):
     content: bytes | None = None
 
 
-def only_folders(folder: str) -> list[str] | None:
-    """Return the names in a folder that has only folders, sorted.
-
-    The result is None if the folder has other entries, if an entry cannot be examined, or if the folder is a link.
-    """
-    try:
-        descriptor = os.open(folder, _FOLDER_FLAGS)
-        try:
-            with os.scandir(descriptor) as entries:
-                names = [entry.name if entry.is_dir(follow_symlinks=False) else "" for entry in entries]
-            if names and names[0]:
-                os.stat(names[0], dir_fd=descriptor, follow_symlinks=False)  # fails if the folder cannot be entered
-        finally:
-            os.close(descriptor)
-    except OSError:
-        return None
-    return None if "" in names else sorted(names)
-
-
 def plain_folders(parent: str, names: Iterable[str], *, reads: bool) -> Iterator[list[PlainFile] | None]:
     """Yield the files of each of these folders in `parent`, sorted by name.
 
@@ -63,7 +44,7 @@ def plain_folders(parent: str, names: Iterable[str], *, reads: bool) -> Iterator
     read. Links are not followed.
     """
     try:
-        above = os.open(parent, _FOLDER_FLAGS)
+        above = os.open(parent, FOLDER_FLAGS)
     except OSError:
         yield from repeat(None)
         return
@@ -71,7 +52,7 @@ def plain_folders(parent: str, names: Iterable[str], *, reads: bool) -> Iterator
     try:
         for name in names:
             try:
-                folder = os.open(name, _FOLDER_FLAGS, dir_fd=above)
+                folder = os.open(name, FOLDER_FLAGS, dir_fd=above)
                 try:
                     found = files_in(folder)
                 finally:

@@ -233,11 +233,12 @@ class RemoteStorage(Storage):
         """Return the names in a folder, sorted. Raises OSError."""
         return [entry.name for entry in self.listing(folder)]
 
-    def open(self, path: Path) -> int:
+    def open(self, path: Path | str) -> int:
         """Open a file for reading, and return a number that serves as descriptor.
 
         Raises OSError.
         """
+        path = Path(path)
         with os_errors(path):
             return self._kept(self._system.open_input_file(self._at(path)))
 

@@ -92,12 +92,11 @@ class WritableStorage(Storage):
         """Return the names in a folder, sorted."""
         return super().names(folder) if self.follow_links else place.names(folder, self._roots)
 
-    def _paths(self, folder: Path) -> list[Path]:
-        return [folder / name for name in self.names(folder)]
-
-    def open(self, path: Path) -> int:
+    def open(self, path: Path | str) -> int:
         """Open a regular file for reading, without waiting."""
-        return super().open(path) if self.follow_links else regular(place.open_for_reading(path, self._roots), path)
+        if self.follow_links:
+            return super().open(path)
+        return regular(place.open_for_reading(Path(path), self._roots), path)
 
     def open_for_writing(self, path: Path) -> int:
         """Return a descriptor for reading and writing.

@@ -454,29 +454,26 @@ class ReadOnlyStore:
 
         Other entries are added to `foreign`.
         """
-        names = self.storage.only_folders(text)
-        if names is not None:
-            return names
-        folder = Path(text)
         try:
-            entries = self.storage.kinds(folder)
-            is_link_out = not entries and self.storage.entry(folder).kind is Kind.LINK_OUT
+            entries = self.storage.kinds(text)
+            is_link_out = not entries and self.storage.entry(Path(text)).kind is Kind.LINK_OUT
         except OSError as error:
-            self._cannot_be_read(folder, error)
+            self._cannot_be_read(Path(text), error)
             return []
         if is_link_out:
-            self.foreign.append(self._not_ours(folder, Kind.LINK_OUT))
-            self._leave_unread(folder)
-        in_rocksdb = self.path.layout in (Layout.COMBINED, Layout.ROCKSDB) and folder == self.path.part(
-            store_path.CONSUMEQUEUE
+            self.foreign.append(self._not_ours(Path(text), Kind.LINK_OUT))
+            self._leave_unread(Path(text))
+        in_rocksdb = self.path.layout in (Layout.COMBINED, Layout.ROCKSDB) and text == str(
+            self.path.part(store_path.CONSUMEQUEUE)
         )
-        for name, kind in entries:
-            if kind is Kind.DIRECTORY or (in_rocksdb and kind is Kind.FILE and is_rocksdb_name(name)):
+        a_folder = Kind.DIRECTORY  # looked up once: a store may have 200,000 queues
+        for name, kind in [pair for pair in entries if pair[1] is not a_folder]:
+            if in_rocksdb and kind is Kind.FILE and is_rocksdb_name(name):
                 continue
-            self.foreign.append(self._not_ours(folder / name, kind))
+            self.foreign.append(self._not_ours(Path(text, name), kind))
             if kind is Kind.LINK_OUT:
-                self._leave_unread(folder / name)
-        return [name for name, kind in entries if kind is Kind.DIRECTORY]
+                self._leave_unread(Path(text, name))
+        return [name for name, kind in entries if kind is a_folder]
 
     def _files(
         self, folder: str, configured: int | None = None, plain: list[PlainFile] | None = None

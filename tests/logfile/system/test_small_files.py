@@ -42,8 +42,8 @@ def test_every_read_is_the_same(tmp_path: Path, head: bytes) -> None:
 
 def test_a_small_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = file_with(tmp_path, b"a" * 60)
-    opened = Mock(wraps=file._storage.open_by_name)
-    monkeypatch.setattr(file._storage, "open_by_name", opened)
+    opened = Mock(wraps=file._storage.open)
+    monkeypatch.setattr(file._storage, "open", opened)
     with file._storage.keeping_small_files():
         for position in range(0, 100, 20):
             file.read(position, 20)

@@ -167,10 +167,10 @@ def test_the_kinds_of_a_folder_are_those_of_its_listing(tmp_path: Path, *, follo
     ):
         (root / name).symlink_to(target)
     storage = (WritableStorage if writable else Storage)(root, follow_links=follow_links)
-    kinds = storage.kinds(root)
+    kinds = storage.kinds(str(root))
     assert kinds == [(entry.name, entry.kind) for entry in storage.listing(root)]
     assert dict(kinds)["folder"] is Kind.DIRECTORY
-    assert storage.kinds(root / "file") == storage.kinds(root / "none") == []
+    assert storage.kinds(str(root / "file")) == storage.kinds(str(root / "none")) == []
 
 
 @pytest.mark.parametrize("writable", [False, True])
@@ -199,9 +199,9 @@ def test_plain_folders_are_not_reached_through_a_link(tmp_path: Path) -> None:
     (root / "topic").symlink_to(tmp_path / "other/store/topic")
     (root / "queues").symlink_to(tmp_path / "other/queues")
     storage = Storage(root)
-    assert storage.only_folders(str(root / "topic")) is None
+    assert storage.kinds(str(root / "topic")) == []
     assert next(storage.plain_folders(str(root / "topic"), ["0"])) is None
-    assert storage.only_folders(str(root / "queues/0")) is None
+    assert storage.kinds(str(root / "queues/0")) == []
     assert next(storage.plain_folders(str(root / "queues/0"), ["file"])) is None
 
 
@@ -259,7 +259,7 @@ def test_only_the_only_file_of_a_folder_is_opened(tmp_path: Path, monkeypatch: p
     assert opened == [str(tmp_path), "one", "file", "two", "pipe"]
 
 
-def test_only_folders_are_those_of_a_folder_without_other_entries(tmp_path: Path) -> None:
+def test_the_kinds_are_those_of_a_folder_or_of_a_link_to_it(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / "folders" / name).mkdir(parents=True)
     (tmp_path / "mixed" / "a").mkdir(parents=True)
@@ -268,7 +268,8 @@ def test_only_folders_are_those_of_a_folder_without_other_entries(tmp_path: Path
     (tmp_path / "link").symlink_to(tmp_path / "folders")
     storage = Storage(tmp_path)
     names = ("folders", "mixed", "empty", "link", "none", "mixed/file")
-    assert [storage.only_folders(str(tmp_path / name)) for name in names] == [["a", "b"], None, [], None, None, None]
+    a, b, file = ("a", Kind.DIRECTORY), ("b", Kind.DIRECTORY), ("file", Kind.FILE)
+    assert [storage.kinds(str(tmp_path / name)) for name in names] == [[a, b], [a, file], [], [a, b], [], []]
 
 
 def test_what_is_no_folder_has_an_empty_listing(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.logfile.system.storage import Entry, Kind, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 
 class Patch(NamedTuple):
@@ -76,9 +76,9 @@ class PlannedStorage(Storage):
         entries = (self.entry(folder / name) for name in sorted(names))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]
 
-    def open(self, path: Path) -> int:
+    def open(self, path: Path | str) -> int:
         """Open a file for reading. Raises OSError."""
-        planned = self._planned.get(path)
+        planned = self._planned.get(Path(path))
         descriptor = next(self._numbers) if planned is not None and planned.is_new else self._base.open(path)
         if planned is not None:
             self._of_descriptor[descriptor] = planned

@@ -14,7 +14,7 @@ def test_a_file_in_a_new_folder(tmp_path: Path) -> None:
         Storage(tmp_path), {folder / "new": PlannedFile(4, (Patch(1, 3, b"ab"),), is_new=True)}, frozenset()
     )
     assert [entry.kind for entry in storage.listing(tmp_path)] == [Kind.DIRECTORY]
-    assert storage.kinds(tmp_path) == [("topic", Kind.DIRECTORY)]
+    assert storage.kinds(str(tmp_path)) == [("topic", Kind.DIRECTORY)]
     assert [(entry.name, entry.kind, entry.size) for entry in storage.listing(folder)] == [("new", Kind.FILE, 4)]
     descriptor = storage.open(folder / "new")
     assert storage.read(descriptor, 0, 9) == b"\0ab\0"
