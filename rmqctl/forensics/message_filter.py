@@ -124,8 +124,8 @@ def _tests(
 ) -> dict[str, Any]:
     """Return the tests of a condition.
 
-    `on_columns` gets the rows that earlier conditions keep, and returns those that it keeps, too: or None if columns
-    cannot tell. Then `on_message` tests each of them.
+    `on_columns` gets the rows that earlier conditions keep, and returns those of them that it keeps. It returns None if
+    columns cannot tell: then the messages of the rows that are left are tested one by one.
     """
     return {"tests": (on_message, on_columns)}
 
@@ -154,17 +154,17 @@ class Filter:
     queue_offsets: tuple[int, int] | None = field(  # the first and the last
         default=None, metadata=_number("queue_offset", lambda found, ends: (found >= ends[0]) & (found <= ends[1]))
     )
-    since: int | None = field(default=None, metadata=_number("store_timestamp", ge))  # in ms
+    since: int | None = field(default=None, metadata=_number("store_timestamp", ge))  # in ms, included
     until: int | None = field(default=None, metadata=_number("store_timestamp", le))  # in ms, included
-    from_offset: int | None = field(default=None, metadata=_number("physical_offset", ge))
-    to_offset: int | None = field(default=None, metadata=_number("physical_offset", lt))
+    from_offset: int | None = field(default=None, metadata=_number("physical_offset", ge))  # included
+    to_offset: int | None = field(default=None, metadata=_number("physical_offset", lt))  # excluded
     transaction: TransactionType | None = field(
         default=None, metadata=_tests(lambda message, kind: _kind(message) == kind, _of_kind)
     )
     host: tuple[bytes, int | None] | None = field(  # BORNHOST: 4 or 16 bytes, and a port, or None for any
         default=None, metadata=_tests(_has_host, _with_host)
     )
-    places: Numbers | None = field(  # physical offsets, ascending
+    places: Numbers | None = field(  # physical offsets, int64, ascending
         default=None, compare=False, metadata=_number("physical_offset", _among)
     )
     topics: frozenset[str] = field(

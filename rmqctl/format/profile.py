@@ -100,7 +100,7 @@ class StartRules(NamedTuple):
     dispatches_whole_files: bool = False
     """The dispatch reads a file to its end, even if a wrong TOTALSIZE led it behind the log's end (up to 4.9.8)."""
     knows_confirmed_offset: bool = False
-    """load() takes the confirmed offset from the checkpoint (5.1.1 with duplicationEnable)."""
+    """load() takes the confirmed offset from the checkpoint (since 5.1.1 with duplicationEnable)."""
     awaits_confirmation: bool = False
     """Nothing is dispatched until its offset is confirmed, which nobody does (4.x with duplicationEnable)."""
     message_index_safe: bool = False

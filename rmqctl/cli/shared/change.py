@@ -58,7 +58,7 @@ class PlannedChange:
     logs: Sequence[Path]  # the folders of the log, which may be outside `root`
     show: Callable[[], None]  # prints the plan on stdout
     question: str
-    make: Callable[[Commit], str]  # calls its argument right before the first write; returns what was done, in words
+    make: Callable[[Commit], str]  # calls its argument before the first file changes; returns what was done
     is_due: bool = True  # False if the plan has nothing to do
     remarks: Iterable[str] = ()  # for stderr, after the plan
     code: ExitCode = ExitCode.CLEAN  # the exit code, unless --dry-run shows a change that is due

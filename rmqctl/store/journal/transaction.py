@@ -390,7 +390,7 @@ def make_change(
     build: Callable[[Path], Sequence[Change]],
     commit: Callable[[], None] = nothing,
 ) -> None:
-    """Change a store as one journal, from its begin to its end.
+    """Make one change of a store, which `undo` takes back.
 
     `build` makes the new files in the journal's staging folder, and returns the changes. The other arguments and the
     errors are those of `Journal.begin` and `Journal.execute`.

@@ -131,9 +131,8 @@ class RecoveryPass:
         In the file where the broker has cut the log, it writes on at the log's end modulo the file size
         (MappedFileQueue.truncateDirtyFiles). If the file's name is no multiple of the file size, this is another place.
         """
-        if self._end is None or file.end <= self._end:
-            return file.end
-        return file.file_from_offset + self._end % self.file_size
+        is_whole = self._end is None or file.end <= self._end
+        return file.end if is_whole else file.file_from_offset + (self._end or 0) % self.file_size
 
     def cut(self, log_end: int) -> None:
         """Delete the files that begin after the log's end (truncateDirtyFiles)."""
@@ -149,10 +148,6 @@ class RecoveryPass:
             start = file.end
         return None
 
-    def max_offset(self) -> int:
-        """Return the broker's max physical offset: the end of the last file."""
-        return self.written_end(self.files[-1])
-
     def compensation_refusal(self, start: int) -> str | None:
         """Return why load() fails where it reads the log once more, or None.
 
@@ -161,13 +156,17 @@ class RecoveryPass:
         """
         at = start if start > 0 else self.start
         while (file := self.file_at(at)) is not None:
-            room = self.written_end(file) - at
-            size, magic = _SIZE_AND_MAGIC.unpack(file.read(at - file.file_from_offset, 8).ljust(8, b"\0"))
+            place = file.file_from_offset + at % self.file_size  # CommitLog.getMessage
+            if place > at:
+                at = place
+                continue
+            room = self.written_end(file) - place
+            size, magic = _SIZE_AND_MAGIC.unpack(file.read(place - file.file_from_offset, 8).ljust(8, b"\0"))
             if room < max(size, 4):
                 return None
             if size < _SIZE_AND_MAGIC.size or magic not in (MAGIC_BLANK, MAGIC_V1):
                 return f"the record at {at} has TOTALSIZE {size} and magic code {magic:08X}: compensateForHA fails"
-            if magic == MAGIC_V1 and self.check(file, at, check_crc=True).message is None:
+            if magic == MAGIC_V1 and self.check(file, place, check_crc=True).message is None:
                 return None
             at += size
         return None
@@ -331,14 +330,14 @@ class ReputPass:
 
         Messages at physical offset `limit` or after it are not dispatched.
         """
-        offsets = messages["physical_offset"]
-        behind = min(int(offsets[-1]) + int(messages["size"][-1]), limit)
+        offsets, ends = messages["physical_offset"], messages["physical_offset"] + messages["size"]
+        behind = min(int(ends[-1]), limit)
         while self._position < behind and self._goes_on(limit):
             first = _row_at(offsets, self._position)
             until = (
                 0
                 if first is None
-                else min(self._dispatch.known_until(messages, first), int(np.searchsorted(offsets, limit)))
+                else min(self._dispatch.known_until(messages, first), int(np.searchsorted(ends, limit, "right")))
             )
             if first is None or until <= first:
                 self._step()

@@ -339,7 +339,7 @@ def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
 
 
 def _usual_size(store: ReadOnlyStore) -> int:
-    """Return the most common file length of the consume queues, in bytes."""
+    """Return the most common file length of consume queues, or the largest one."""
     plain = [queue for queue in store.queues.values() if not isinstance(queue, BatchConsumeQueue)]
     sizes = Counter(file.size for queue in plain for file in queue.queue.files if file.size)
     return max(sizes, key=lambda size: (sizes[size], size), default=geometry_of_conf(store.conf).consumequeue_file_size)

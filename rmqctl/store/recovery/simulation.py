@@ -181,7 +181,7 @@ class RestartSimulation:
         return self._queues.undispatchable is not None
 
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
-        """Return where the broker ends the log among good messages, or None."""
+        """Return where the broker ends the log at a good message, or None."""
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
             return None
@@ -320,7 +320,8 @@ class RestartSimulation:
         if self._rules.dispatches_in_start and dispatches_from is None and not self._rules.awaits_confirmation:
             if self._rules.fails_on_empty_last_queue_file:
                 self._empty_file = self._queues.empty_file_refusal()
-            self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
+            if not any(base % log.file_size for base in bases):  # else the cut moves what the dispatch reads
+                self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
 
     def _reput_from(self, queues_end: int) -> int:
         return rules.reput_from(queues_end, self._log.start)
@@ -345,7 +346,7 @@ class RestartSimulation:
         cut = rules.cuts_queues(self.mode, self._rules, self._queues_end, self._queues.end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
-        behind = self._log.max_offset()
+        behind = self._log.written_end(self._log.files[-1])
         failed = self._queues.undispatchable if self._reput is None else None  # where load() dispatches
         empty = self._empty_file if not cut else None
         refused = failed.why if failed else empty or self._compensation_refusal()
@@ -384,7 +385,7 @@ class RestartSimulation:
         return self._log.compensation_refusal(confirmed or 0)
 
     def _start(self, scan_end: int, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
-        """Return why start() waits forever for its dispatch, and where, or None."""
+        """Return why and where start() waits forever for its dispatch, if it does."""
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
         if self._rules.awaits_confirmation:
             what = f"start() waits for the dispatch from {reput_from} to {log_end}, which duplicationEnable holds up"

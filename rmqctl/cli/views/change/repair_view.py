@@ -83,7 +83,7 @@ def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
 
 
 def assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> Iterator[str]:
-    """Say for stderr if new files get default sizes because no file shows a size."""
+    """Yield a remark for each default size that new files get: no file shows one."""
     from rmqctl.store.config.file_sizes import Geometry
     from rmqctl.store.read.store_file_sizes import index_shape
 
