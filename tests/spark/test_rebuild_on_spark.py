@@ -4,22 +4,22 @@ after the other.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.operations.rebuild.in_parts.rebuild_in_parts import RebuildInParts
-from rmqctl.spark.scan.log_shuffle import HowToGroup, LogShuffle
-from rmqctl.spark.scan.log_split import Found
-from rmqctl.spark.scan.split import Split
+from rmqctl.operations.rebuild import rebuild_in_task
+from rmqctl.spark.scan import store_tasks
+from rmqctl.spark.scan.store_tasks import StoreTask
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.cli.shared.test_run_as import OWNER, owned, owners
 from tests.conftest import READABLE_NAMES, Result, Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 from tests.support.spark_process import JOB_SECONDS, QUICK_JVM
@@ -114,16 +114,15 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(
     """Spark gives up: one line, and the next store has its turn."""
     first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     before = tree_hash(first)
-    real = LogShuffle._read
+    real = store_tasks.task_of
 
-    def failing(self: LogShuffle, splits: Sequence[Split], how: HowToGroup) -> dict[Split, Callable[[], Found]]:
-        wrong = [split._replace(path=split.path.replace("/a/", "/b/")) for split in splits]
-        if splits[0].root == str(first):
-            self._numbers = {split: number for number, split in enumerate(wrong)}
-            return real(self, wrong, how)
-        return real(self, splits, how)
+    def failing(store: ReadOnlyStore) -> StoreTask:
+        task = real(store)
+        if task.root == str(first) and task.first is not None:
+            return task._replace(first=task.first._replace(path=task.first.path.replace("/a/", "/b/")))
+        return task
 
-    monkeypatch.setattr(LogShuffle, "_read", failing)
+    monkeypatch.setattr(store_tasks, "task_of", failing)
     result = rmqctl("job", "rebuild", first, second, "--yes")
     assert result.code == 4
     assert f"rmqctl: {second}/commitlog/" in result.err
@@ -139,16 +138,15 @@ def test_ctrl_c_while_tasks_run(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pyt
     """No store was changed, and the tasks of both are stopped; what was built for the first is removed."""
     first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     before = tree_hash(first), tree_hash(second)
-    real, stopped = LogShuffle._read, threading.Event()
+    real, stopped = store_tasks.task_of, threading.Event()
 
-    def interrupt(self: LogShuffle, splits: Sequence[Split], how: HowToGroup) -> dict[Split, Callable[[], Found]]:
-        if splits[0].root == str(first):
-            return real(self, splits, how)
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stopped.wait(60)
-        return {}
+    def interrupt(store: ReadOnlyStore) -> StoreTask:
+        if store.path.root != first:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stopped.wait(60)
+        return real(store)
 
-    monkeypatch.setattr(LogShuffle, "_read", interrupt)
+    monkeypatch.setattr(store_tasks, "task_of", interrupt)
     monkeypatch.setattr("rmqctl.spark.session.session.cancel_jobs", lambda _: stopped.set())
     result = rmqctl("job", "rebuild", first, second, "--yes")
     assert (result.code, result.err.split("\n")) == (130, ["nothing was changed", "", "rmqctl: interrupted", ""])
@@ -183,7 +181,8 @@ def test_without_the_right_to_write_the_driver_writes(
     shutil.rmtree(root / "consumequeue")
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     assert rmqctl("rebuild", copy, "all", "--yes").code == 3
-    monkeypatch.setattr(RebuildInParts, "_staging", "/proc/1")  # the folder in which the tasks write
+    refused = rebuild_in_task.Refused(errno.EROFS, "Read-only file system", str(root))
+    monkeypatch.setattr("rmqctl.cli.job.rebuild._in_task", lambda *_: refused)
     result = rmqctl("job", "rebuild", root, "--yes")
     assert result.code == 3
     assert "a task could not write to " in result.err

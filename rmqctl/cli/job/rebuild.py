@@ -1,7 +1,7 @@
-"""`rmqctl job rebuild`: Spark's tasks read the logs and write the new files.
+"""`rmqctl job rebuild`: a task of Spark for each store builds the new files.
 
-The driver checks what the tasks built, shows the plan, and makes the change
-(`rmqctl.operations.rebuild.in_parts.rebuild_in_parts`).
+The driver checks what the task built, shows the plan, and makes the change
+(`rmqctl.operations.rebuild.rebuild_in_task`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import click
 import rmqctl
 from rmqctl.cli.job.by_store.preparation import prepared
 from rmqctl.cli.job.by_store.relayed_progress import RelayedProgress
-from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
+from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
 from rmqctl.cli.output.complaint import report_error
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.shared.confirm import change_options, check_can_ask
@@ -34,7 +34,6 @@ from rmqctl.cli.views.change.rebuild_run import HowToRebuild, RebuildRun, check_
 from rmqctl.cli.views.change.repair_view import REPAIR_VERB
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
 from rmqctl.logfile.system.remote_storage import is_remote, root_text
-from rmqctl.spark.scan.split_size import MIB
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from rmqctl.operations.rebuild.rebuild_in_task import BuiltInTask, Refused
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
     Opened = Callable[[Path], AbstractContextManager[tuple[ReadOnlyStore, Fingerprint]]]
@@ -75,7 +75,7 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
     "--all-topics", is_flag=True, help="Also rebuild queues of deleted topics, which config/topics.json does not list."
 )
 @profile_option("Write the index as brokers of this version do.")
-@spark_options
+@spark_target_options
 @change_options
 @output_option("table", "json", "jsonl")
 @progress_option
@@ -88,7 +88,6 @@ def command(
     profile: str | None,
     master: str | None,
     remote: str | None,
-    split_mib: int,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -96,19 +95,18 @@ def command(
 ) -> int:
     """Rebuild queues and index from the log with Spark.
 
-    `rmqctl job rebuild` and `rmqctl rebuild` write identical files. The tasks build the new files of up to 8 stores at
-    the same time. For one store after the other, rmqctl shows the plan, asks for confirmation, and makes the change.
-    `rmqctl undo` can undo the change. A problem with one store does not stop the rebuild of the other stores. The exit
-    code is the worst exit code of all stores: 0 is the best code, then 3, then 1, then the other codes in ascending
-    order. rmqctl checks all stores before it starts Spark. Ctrl-C ends the job: changes that are made stay, and all
-    other stores are unchanged.
+    `rmqctl job rebuild` and `rmqctl rebuild` write identical files. One task of Spark builds one store, and up to 8
+    stores are built at the same time. For one store after the other, rmqctl shows the plan, asks for confirmation, and
+    makes the change. `rmqctl undo` can undo the change. A problem with one store does not stop the rebuild of the other
+    stores. The exit code is the worst exit code of all stores: 0 is the best code, then 3, then 1, then the other codes
+    in ascending order. rmqctl checks all stores before it starts Spark. Ctrl-C ends the job: changes that are made
+    stay, and all other stores are unchanged.
 
     Every executor must have access to STORE under the same path, and needs the libraries of rmqctl (numba, numpy, ...).
     rmqctl sends its own code to the executors. The tasks of Spark write the new queues and the new index beside the old
     files, in STORE/.rmqctl. After a check, the new files replace the old files. If the executors have no right to write
-    there, or with --remote, this machine writes the new files. This machine also writes the queues that have gaps. If a
-    worker dies, another worker runs the same task again. This job needs the extra `spark`: in the clone,
-    `pipx install --force '.[spark]'`.
+    there, this machine writes the new files. If a worker dies, another worker runs the same task again. This job needs
+    the extra `spark`: in the clone, `pipx install --force '.[spark]'`.
 
     If root runs this job without --as-root, rmqctl and Spark run as the owner of the store. Without --as-root, all
     stores of a job must belong to one user. The owner of the stores must have the right to read Python, rmqctl and
@@ -126,12 +124,15 @@ def command(
     codes = {store: _attempt(partial(_look, store, opened, ready, dry_run=dry_run)) for store in stores}
     if ready:
         check_can_ask(yes=yes or dry_run)
+        from rmqctl.spark.scan.store_tasks import warm_up_tasks
+
         warmed_up(warm_up_kernels)
+        warmed_up(warm_up_tasks)
         if not dry_run:
             _act_as_owner_with_spark({store: one.logs for store, one in ready.items()})
         with spark_session(master, remote) as spark:
             headed = len(stores) > 1 and output == "table"
-            codes.update(_rebuild_all(ready, opened, how, spark, split_mib * MIB, headed=headed))
+            codes.update(_rebuild_all(ready, opened, how, spark, headed=headed))
     return max(codes.values(), key=_badness)
 
 
@@ -225,13 +226,7 @@ class _Begun(NamedTuple):
 
 
 def _rebuild_all(
-    ready: Mapping[Path, _Ready],
-    opened: Opened,
-    how: HowToRebuild,
-    spark: SparkSession,
-    split_size: int,
-    *,
-    headed: bool,
+    ready: Mapping[Path, _Ready], opened: Opened, how: HowToRebuild, spark: SparkSession, *, headed: bool
 ) -> Iterator[tuple[Path, int]]:
     """Rebuild several stores at the same time.
 
@@ -240,7 +235,7 @@ def _rebuild_all(
     from rmqctl.spark.session.session import cancel_jobs
 
     progress = {store: RelayedProgress() for store in ready}
-    build = partial(_build, opened=opened, how=how, spark=spark, split_size=split_size, progress=progress)
+    build = partial(_build, opened=opened, how=how, spark=spark, progress=progress)
     with prepared(list(ready), build, partial(cancel_jobs, spark), lambda begun: begun.opened.close()) as result_of:
         for store, one in ready.items():
             shown = partial(progress[store].shown, how.progress_mode, one.log_size, "rebuild")
@@ -253,19 +248,33 @@ def _build(
     opened: Opened,
     how: HowToRebuild,
     spark: SparkSession,
-    split_size: int,
     progress: Mapping[Path, RelayedProgress],
 ) -> _Begun:
-    """Open a store, and let Spark's tasks build the new files."""
-    from rmqctl.spark.scan.log_shuffle import LogShuffle
-
+    """Open a store, and let a task of Spark build the new files."""
     with ExitStack() as stack:
         found, fingerprint = stack.enter_context(opened(store))
-        found.commit_log.on_progress = progress[store].advance
-        tasks = LogShuffle(spark, found, split_size)
-        run = stack.enter_context(RebuildRun(found, fingerprint, replace(how, tasks=tasks)))
+        found.commit_log.on_progress = progress[store].advance  # if this machine has to read the log
+        in_task = partial(_in_task, spark, found, progress[store].advance)
+        run = stack.enter_context(RebuildRun(found, fingerprint, replace(how, in_task=in_task)))
         run.build()
         return _Begun(run, stack.pop_all())
+
+
+def _in_task(
+    spark: SparkSession,
+    store: ReadOnlyStore,
+    advance: Callable[[int], None],
+    work: Callable[[ReadOnlyStore], BuiltInTask | Refused],
+) -> BuiltInTask | Refused:
+    """Call `work` with the store in a task of Spark."""
+    from rmqctl.operations.rebuild.rebuild_in_task import BuiltInTask
+    from rmqctl.spark.scan.store_tasks import in_tasks
+
+    with in_tasks(spark, {store: work}) as jobs:
+        found = jobs[store]()
+    if isinstance(found, BuiltInTask):
+        advance(store.commit_log.size)
+    return found
 
 
 def _finish(

@@ -39,46 +39,29 @@ def keep_nothing(_queue_offset: int, _units: Rows) -> None:
 
 
 class QueueCounts(msgspec.Struct):
-    """The result of rebuilding one queue.
-
-    `min_offset` and `max_offset` are queue offsets.
-
-    `same` counts rebuilt units that are equal to units of the existing queue. `kept` counts units that are copied from
-    the existing queue. No message of the log has the queue offset of a kept unit. `strays` counts kept units that do
-    not point to a lost range of the log. `repeated` counts units that fill the queue offsets of lost messages. A
-    repeated unit points to the next message. `misnumbered` counts messages whose QUEUEOFFSET cannot be right. A
-    misnumbered message gets the next queue offset of the queue. `duplicates` counts messages whose QUEUEOFFSET belongs
-    to another message. A duplicate gets no unit. `duplicate_bytes` is the size of all duplicates. `first_duplicate` is
-    the physical offset of the first duplicate. `last_duplicate` is the QUEUEOFFSET of the last duplicate. `moved`
-    counts queue offsets at which the existing queue points to another message of the log. `earlier` counts messages
-    that were stored before the queue began again at queue offset 0. `earlier_bytes` is the total size of the messages
-    that `earlier` counts. `earlier` is 0 if the store already has the queue. `bytes` is the sum of the bytes of the
-    queue's messages. `anew` is the number of times that the queue began again at queue offset 0. `crc` is the CRC-32 of
-    the written units. `end` is the physical offset after the record of the last unit. `store_timestamp` is the store
-    time of the last unit's record (ms since 1970).
-    """
+    """The result of rebuilding one queue."""
 
     topic: str
     queue_id: int
-    min_offset: int = 0
-    max_offset: int = 0
-    same: int = 0
-    kept: int = 0
-    strays: int = 0
-    repeated: int = 0
-    misnumbered: int = 0
-    duplicates: int = 0
+    min_offset: int = 0  # queue offset
+    max_offset: int = 0  # queue offset
+    same: int = 0  # units that the existing queue has
+    kept: int = 0  # units of the existing queue that lead to no message of the log
+    strays: int = 0  # kept units that lead to no lost range of the log
+    repeated: int = 0  # units in the places of lost messages; each leads to the next message
+    misnumbered: int = 0  # messages whose QUEUEOFFSET cannot be right: they get the queue's next place
+    duplicates: int = 0  # messages whose QUEUEOFFSET belongs to another message: they get no unit
     duplicate_bytes: int = 0
-    first_duplicate: int = -1
-    last_duplicate: int = -2
-    earlier: int = 0
+    first_duplicate: int = -1  # physical offset
+    last_duplicate: int = -2  # QUEUEOFFSET
+    earlier: int = 0  # messages before the queue began again at 0; 0 if the store already has the queue
     earlier_bytes: int = 0
-    bytes: int = 0
-    moved: int = 0
-    anew: int = 0
-    crc: int = 0
-    end: int = 0
-    store_timestamp: int = 0
+    bytes: int = 0  # of the queue's messages
+    moved: int = 0  # places at which the existing queue leads to another message of the log
+    anew: int = 0  # times that the queue began again at 0
+    crc: int = 0  # CRC-32 of the written units
+    end: int = 0  # physical offset after the record of the last unit
+    store_timestamp: int = 0  # of that record, in ms since 1970
 
     @property
     def key(self) -> QueueKey:

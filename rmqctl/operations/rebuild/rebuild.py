@@ -24,7 +24,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -63,7 +63,7 @@ from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter
 from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from rmqctl.forensics.finding import Finding
@@ -76,18 +76,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-    class IndexCheck(Protocol):
-        """A comparison of the existing index with the log."""
-
-        findings: list[Finding]
-
-        def finish(self) -> None:
-            """Set `findings` after the log was read."""
-
-    Scan = Callable[
-        [ScanSummary, DispatchRequestBuilder], Iterator[ScanItem | RecordRun]
-    ]  # the items of the whole log, in order
-
 REBUILD_FILE = "rebuild.json"
 BEGIN_ANEW_HINT = "run it without --resume: it begins at the start of the log"
 # damage that brokers dispatch: start() of 4.x checks no bodies, and no broker checks the other two
@@ -96,36 +84,25 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 
 
 class LogCounts(msgspec.Struct):
-    """The progress of a rebuild.
+    """The progress of a rebuild."""
 
-    `messages` counts the messages that the rebuild has read. `damages` counts the damaged places from which no message
-    can be dispatched. `position` is the physical offset that the rebuild has reached.
-    """
-
-    position: int
-    messages: int = 0
-    damages: int = 0
+    position: int  # physical offset
+    messages: int = 0  # that were read
+    damages: int = 0  # damaged places from which no message can be dispatched
 
 
 class IndexCounts(msgspec.Struct):
-    """The number of index entries, and two end timestamps of index files (ms).
-
-    `full_until` is the end timestamp of the last full index file, or 0 if no index file is full. `end_timestamp` is the
-    end timestamp of the last index file.
-    """
+    """The number of index entries, and two end timestamps of index files (ms)."""
 
     entries: int = 0
-    full_until: int = 0
-    end_timestamp: int = 0
+    full_until: int = 0  # of the last full index file, or 0
+    end_timestamp: int = 0  # of the last index file
 
 
 class _Suspended(msgspec.Struct):
-    """The content of REBUILD_FILE.
+    """The content of REBUILD_FILE."""
 
-    `of` is the identity of the interrupted rebuild (`Rebuild._of`).
-    """
-
-    of: str
+    of: str  # the identity of the interrupted rebuild (`Rebuild._of`)
     log: LogCounts
     queues: list[QueueCounts]
     batch_queues: list[QueueCounts]
@@ -136,25 +113,19 @@ class _Suspended(msgspec.Struct):
 
 @dataclass
 class Rebuilt:
-    """The result of a rebuild. The queues are sorted by topic and queueId.
+    """The result of a rebuild."""
 
-    `built_here` says why the driver did the work of Spark's tasks; if it is empty, there is no reason to report.
-    `left_out` counts the messages of each deleted topic. `unchanged` lists queues that stay unchanged. `removed` lists
-    queues to delete. `strays` are records with a flipped bit in the topic or the queueId. No queue is created for the
-    records in `strays`. `begin` is the physical offset at which the rebuild begins. `seconds` is the time that the
-    rebuild needs to read the log.
-    """
-
-    begin: int
+    begin: int  # physical offset
     log: LogCounts
     index: IndexCounts
-    queues: list[QueueCounts] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=dict)
+    queues: list[QueueCounts] = field(default_factory=list)  # by topic and queueId
+    left_out: dict[str, int] = field(default_factory=dict)  # messages of each deleted topic
     unchanged: list[QueueKey] = field(default_factory=list)
     removed: list[QueueKey] = field(default_factory=list)
-    strays: list[Stray] = field(default_factory=list)
-    seconds: float = 0.0
-    built_here: str = ""
+    strays: list[Stray] = field(default_factory=list)  # no queue is created for these
+    index_findings: list[Finding] | None = None  # of the existing index, if it was compared with the log
+    seconds: float = 0.0  # for reading the log
+    built_here: str = ""  # why the driver did the work of Spark's tasks
 
 
 class Rebuild:
@@ -162,10 +133,9 @@ class Rebuild:
 
     The new files are written to the folder `staging`. If `staging` is None, the rebuild writes no files, but counts
     messages and compares units. `begin` and `end` are physical offsets of records. By default, the rebuild reads the
-    whole log. `scan` is a function that reads the log. Without `scan`, `threads` threads read the log. `placeholders`
-    replace damaged records. `on_messages` is called with the columns of all messages, in log order. `units` keeps the
-    units of all rebuilt queues, except batch consume queues. New units are compared with the existing queues of the
-    store `compared_with` (None: `store`). Methods raise OSError.
+    whole log, with `threads` threads. `placeholders` replace damaged records. `units` keeps the units of all rebuilt
+    queues, except batch consume queues. New units are compared with the existing queues of the store `compared_with`
+    (None: `store`), and with `compares_index`, the existing index with the log. Methods raise OSError.
     """
 
     def __init__(
@@ -175,12 +145,12 @@ class Rebuild:
         staging: Path | None,
         *,
         threads: int = 1,
-        scan: Scan | None = None,
         begin: int | None = None,
         end: int | None = None,
         placeholders: PlaceholderBlocks = NO_PLACEHOLDERS,
         compared_with: ReadOnlyStore | None = None,
         units: BuiltUnits | None = None,
+        compares_index: bool = False,
     ) -> None:
         start = store.commit_log.min_offset if begin is None else begin
         self.result = Rebuilt(start, LogCounts(start), IndexCounts())
@@ -189,16 +159,16 @@ class Rebuild:
         self._store = store
         self._now = compared_with or store
         self._units = units
-        self._storage = StagingStorage(staging, beneath=store.path.root) if staging is not None else None
-        self._scan = scan or self._scan_here
+        self.staging = StagingStorage(staging, beneath=store.path.root) if staging is not None else None
         self._threads = threads
         self._end = end
         self._placeholders = placeholders
         self._with_ext = writes_extension(store)
         self._goes_on_from = start
         self.wanted = wanted_queues(store, selection)
-        self.on_messages: Callable[[DispatchColumns], None] = lambda _: None
         self.builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
+        there = compares_index and selection.index and store.index.files
+        self._audit = IndexAudit(store, self.builder) if there else None
         self._queues = QueueBuilder(
             store, self.builder, self.wanted.builds, self._open_queue, delays_of(store), self._message_at, end
         )
@@ -223,7 +193,7 @@ class Rebuild:
         started = time.perf_counter()
         self._goes_on_from = self.result.log.position
         with self._index or nullcontext():
-            for item in self._scan(ScanSummary(), self.builder):
+            for item in self._scan():
                 if item.end > self._goes_on_from:
                     self._see(item)
                 if is_over():
@@ -237,8 +207,8 @@ class Rebuild:
         self.result.seconds = time.perf_counter() - started
         if finished:
             self._finish()
-        elif self._storage is not None:
-            self._suspend(self._storage)
+        elif self.staging is not None:
+            self._suspend(self.staging)
         return finished
 
     def go_on(self) -> int:
@@ -247,22 +217,22 @@ class Rebuild:
         After `go_on`, `run` continues the interrupted rebuild. Raises BadRequest if the interrupted rebuild cannot be
         continued.
         """
-        if self._storage is None:
+        if self.staging is None:
             raise ValueError("nothing is written")
         if any(damage.code == FILE_OVERLAP for damage in self._store.commit_log.queue.anomalies):
             what = (
                 "files of the log overlap: the position of the interrupted rebuild does not show what it read of both"
             )
             raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
-        path = self._storage.root / REBUILD_FILE
-        if self._storage.entry(path).kind is not Kind.FILE:
+        path = self.staging.root / REBUILD_FILE
+        if self.staging.entry(path).kind is not Kind.FILE:
             what = (
                 "nothing to resume: the interrupted rebuild was killed before it recorded how far it came; the "
                 "store is not changed"
             )
             raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
         try:
-            found = read_json(self._storage, path, _Suspended, "what the interrupted rebuild left")
+            found = read_json(self.staging, path, _Suspended, "what the interrupted rebuild left")
         except Unreadable as error:
             raise BadRequest(error.what, path=error.path, hint=BEGIN_ANEW_HINT) from error
         if found.of != self._of():
@@ -280,10 +250,10 @@ class Rebuild:
         for counts in found.batch_queues:
             self._batches.go_on_with(counts)
         if self._index is not None:
-            with closing(self._index_service(self._storage)) as index:
+            with closing(self._index_service(self.staging)) as index:
                 if index.files:
                     self._index.go_on_with(index.files[-1])
-        self._storage.unlink(path)
+        self.staging.unlink(path)
         return len(found.queues) + len(found.batch_queues)
 
     def _is_of_ours(self, found: _Suspended) -> bool:
@@ -311,13 +281,13 @@ class Rebuild:
 
     def check(self) -> None:
         """Check that the rebuilt files exist and are unchanged. Raises Unreadable."""
-        if self._storage is None:
+        if self.staging is None:
             raise ValueError("nothing is written")
         for counts in self.result.queues:
             if counts.topic not in self.wanted.batch_topics:
-                self._check_queue(counts, self._storage)
+                check_built(self.staging, counts, self.geometry.consumequeue_file_size)
         if self._index is not None:
-            with closing(self._index_service(self._storage)) as index:
+            with closing(self._index_service(self.staging)) as index:
                 headers = [file.header() for file in index.files]
             if sum(header.index_count - 1 for header in headers if header is not None) != self.result.index.entries:
                 raise not_as_made(store_path.INDEX)
@@ -346,13 +316,12 @@ class Rebuild:
         extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
         return (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT) if extended else (store_path.CONSUMEQUEUE,)
 
-    def _scan_here(self, summary: ScanSummary, builder: DispatchRequestBuilder) -> Iterator[ScanItem | RecordRun]:
-        start = self.result.log.position
+    def _scan(self) -> Iterator[ScanItem | RecordRun]:
         return self._store.commit_log.scan_columns(
-            summary,
-            builder.take,
+            ScanSummary(),
+            self.builder.take,
             threads=self._threads,
-            start=start,
+            start=self.result.log.position,
             stop=self._end,
             check_bodies=bool(self._placeholders),
         )
@@ -405,7 +374,8 @@ class Rebuild:
 
     def _put(self, described: DispatchColumns) -> None:
         self.result.log.messages += len(described.messages)
-        self.on_messages(described)
+        if self._audit is not None:
+            self._audit.on_messages(described)
         if self.selection.queues:
             self._queues.put(described)
             self._batches.put(described)
@@ -434,24 +404,19 @@ class Rebuild:
         index.end_timestamp = int(messages["store_timestamp"][last])
 
     def _finish(self) -> None:
+        if self._audit is not None:
+            self._audit.finish()
+            self.result.index_findings = self._audit.findings
         self._queues.keep_strays()
         self._close_files()
         built = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
-        self._conclude(built, self._queues.left_out)
-
-    def _conclude(self, built: Sequence[QueueCounts], left_out: Mapping[str, int]) -> None:
-        """Set the fields of the result that need all built queues.
-
-        `left_out` counts the messages of topics whose queues are not built.
-        """
-        result = self.result
-        with_messages = {counts.key for counts in (*built, *result.queues)}
-        result.queues += (counts for counts in built if not self._is_stray(counts, with_messages))
-        result.queues.sort(key=lambda counts: counts.key)
-        known = self.wanted.known_topics
-        result.left_out = {topic: count for topic, count in sorted(left_out.items()) if topic not in known}
+        with_messages = {counts.key for counts in built}
+        kept = (counts for counts in built if not self._is_stray(counts, with_messages))
+        self.result.queues = sorted(kept, key=lambda counts: counts.key)
+        known, left_out = self.wanted.known_topics, sorted(self._queues.left_out.items())
+        self.result.left_out = {topic: count for topic, count in left_out if topic not in known}
         if self.selection.queues:
-            self._judge_others({counts.key for counts in result.queues})
+            self._judge_others({counts.key for counts in self.result.queues})
 
     def _is_stray(self, counts: QueueCounts, with_messages: set[QueueKey]) -> bool:
         """Return whether one record with a flipped bit created the queue.
@@ -539,11 +504,8 @@ class Rebuild:
         topics = (sorted(self.wanted.known_topics.names), sorted(self.wanted.batch_topics))
         return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
 
-    def _check_queue(self, counts: QueueCounts, storage: StagingStorage) -> None:
-        check_built(storage, counts, self.geometry.consumequeue_file_size)
-
     def _open_queue(self, counts: QueueCounts) -> BuiltQueue:
-        writer = self._writer(counts, self._storage) if self._storage is not None else None
+        writer = self._writer(counts, self.staging) if self.staging is not None else None
         extension = self._now.extensions.get(counts.key) if self._with_ext else None
         keep = self._units.begin(counts.key) if self._units is not None else keep_nothing
         return BuiltQueue(counts, self._now.queues.get(counts.key), writer, extension, self.log_range, keep)
@@ -565,15 +527,15 @@ class Rebuild:
         return ConsumeQueueWriter(WritableMappedFileQueue(storage, [folder], size, there, end), counts.end, ext)
 
     def _open_batch_queue(self, counts: QueueCounts) -> BatchConsumeQueueWriter | None:
-        if self._storage is None:
+        if self.staging is None:
             return None
         size = self.geometry.batchconsumequeue_file_size
-        there = self._files(self._storage, store_path.BATCHCONSUMEQUEUE, counts, size)
+        there = self._files(self.staging, store_path.BATCHCONSUMEQUEUE, counts, size)
         with closing(there):
             end = BatchConsumeQueue(counts.topic, counts.queue_id, there).used_end
-        folder = self._folder(self._storage, store_path.BATCHCONSUMEQUEUE, counts)
+        folder = self._folder(self.staging, store_path.BATCHCONSUMEQUEUE, counts)
         return BatchConsumeQueueWriter(
-            WritableMappedFileQueue(self._storage, [folder], size, there, end), counts.end, counts.max_offset
+            WritableMappedFileQueue(self.staging, [folder], size, there, end), counts.end, counts.max_offset
         )
 
     def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
@@ -591,27 +553,15 @@ class Rebuild:
         return storage.root / part / counts.topic / str(counts.queue_id)
 
     def _open_index(self) -> IndexBuilder | None:
-        if self._storage is None:
+        if self.staging is None:
             return None
-        folder = self._storage.root / store_path.INDEX
-        self._storage.make_folder(folder)
+        folder = self.staging.root / store_path.INDEX
+        self.staging.make_folder(folder)
         slots, entries = self.geometry.index_slots, self.geometry.index_entries
-        return IndexBuilder(self._storage, folder, slots, entries)
+        return IndexBuilder(self.staging, folder, slots, entries)
 
     def _index_service(self, storage: StagingStorage) -> IndexService:
         return IndexService(storage, storage.root / store_path.INDEX, self.geometry.index_slots)
-
-    def begin_audit(self) -> IndexCheck | None:
-        """Begin to compare the existing index with the log.
-
-        The comparison runs while the rebuild reads the log. The result is None if there is no index, or if the rebuild
-        does not change the index. Call `begin_audit` before `run`.
-        """
-        if not self.selection.index or not self._store.index.files:
-            return None
-        audit = IndexAudit(self._store, self.builder)
-        self.on_messages = audit.on_messages
-        return audit
 
 
 def dispatched_message(item: ScanItem) -> Message | None:

@@ -40,14 +40,11 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class WantedQueues(NamedTuple):
-    """The queues that a rebuild builds.
-
-    `batch_topics` are the topics with batch consume queues.
-    """
+    """The queues that a rebuild builds."""
 
     selection: Selection
     known_topics: KnownTopics
-    batch_topics: frozenset[str]
+    batch_topics: frozenset[str]  # those with batch consume queues
 
     def is_wanted(self, key: QueueKey) -> bool:
         """Return whether a queue is selected, and its topic was not deleted."""

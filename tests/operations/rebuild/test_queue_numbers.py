@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,9 @@ def test_one_record_moves_no_queue(
     assert (finding["code"], finding["physicalOffset"]) == ("bad-queue-offset", at)
 
 
-def test_the_first_message_of_a_queue_is_judged_alike_where_its_record_run_ends(tmp_path: Path) -> None:
+def test_the_first_message_of_a_queue_is_judged_alike_where_its_record_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log has enough room before the message, so only the next message of the queue shows the fault."""
     root = unpack("497-basic", tmp_path)
     with closing(ReadOnlyStore(root)) as store:
@@ -100,15 +103,9 @@ def test_the_first_message_of_a_queue_is_judged_alike_where_its_record_run_ends(
     for size in (65536, position + first.size, position + 1, position, 1000):
         staging = tmp_path / f"runs-{size}"
         with closing(ReadOnlyStore(root)) as store:
-            log_scan = store.commit_log.scan_columns
-            rebuild = Rebuild(
-                store,
-                Selection(),
-                staging,
-                scan=lambda summary, builder, scan=log_scan, size=size: scan(  # type: ignore[misc]
-                    summary, builder.take, threads=1, segment_size=size
-                ),
-            )
+            in_segments = partial(store.commit_log.scan_columns, segment_size=size)
+            monkeypatch.setattr(store.commit_log, "scan_columns", in_segments)
+            rebuild = Rebuild(store, Selection(), staging)
             rebuild.run()
             rebuild.check()
         made.add(tree_hash(staging))

@@ -22,11 +22,10 @@ from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import TracebackType
 
-    from rmqctl.operations.rebuild.in_parts.log_tasks import LogTasks
-    from rmqctl.operations.rebuild.rebuild import IndexCheck, Rebuild
+    from rmqctl.operations.rebuild.rebuild import Rebuild
+    from rmqctl.operations.rebuild.rebuild_in_task import InTask
     from rmqctl.operations.rebuild.selection import Selection
     from rmqctl.store.journal.transaction import Journal
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
@@ -37,7 +36,7 @@ class HowToRebuild(LogChangeOptions):
     """The options of a rebuild."""
 
     selection: Selection  # the queues to rebuild, and whether to rebuild the index
-    tasks: LogTasks | None = None  # these read the log instead of `threads`, and also write the new files
+    in_task: InTask | None = None  # calls a function with the store in another process, which builds the new files
     profile: str | None = None
 
 
@@ -137,11 +136,18 @@ class RebuildRun:
 
     def build(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Read the log, and build the new files, until `is_over` returns True."""
-        rebuild = _rebuild(self._store, self._how, None if self._journal is None else self._journal.staging)
+        from rmqctl.operations.rebuild.rebuild import Rebuild
+        from rmqctl.operations.rebuild.rebuild_in_task import let_build
+
+        how, staging = self._how, None if self._journal is None else self._journal.staging
+        rebuild = Rebuild(self._store, how.selection, staging, threads=how.threads, compares_index=not self._resume)
         if self._resume and self._journal is not None:
             _go_on(rebuild, self._store, self._journal)
-        audit = None if self._resume else rebuild.begin_audit()
-        self._built = _Built(rebuild, audit, finished=rebuild.run(is_over))
+        if how.in_task is None:
+            self._built = _Built(rebuild, finished=rebuild.run(is_over))
+        else:
+            let_build(rebuild, how.in_task)
+            self._built = _Built(rebuild, finished=True)
 
     def look(self) -> int:
         """Show what would change, and return the exit code."""
@@ -181,20 +187,16 @@ class RebuildRun:
             raise ValueError("nothing is built")
         root = self._store.path.root if self._journal is None else self._journal.staging
         start = NextStart(self._how.profile, self._how.threads)
-        plan = RebuildView(self._built.rebuild, self._store, root, self._built.audit, start)
+        plan = RebuildView(self._built.rebuild, self._store, root, start)
         with plan_shown(dry_run=dry_run):
             plan.print_all(self._how.output)
         return plan
 
 
 class _Built(NamedTuple):
-    """The result of `RebuildRun.build`.
-
-    `audit` is the comparison of the existing index with the log.
-    """
+    """The result of `RebuildRun.build`."""
 
     rebuild: Rebuild
-    audit: IndexCheck | None
     finished: bool
 
 
@@ -211,16 +213,6 @@ def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
 
     tags = how.selection.index and indexes_tags(store, profile_of(how.profile) if how.profile else None)
     return replace(how, selection=structs.replace(how.selection, tags=tags))
-
-
-def _rebuild(store: ReadOnlyStore, how: HowToRebuild, staging: Path | None) -> Rebuild:
-    """Return the rebuild, prepared but not started."""
-    from rmqctl.operations.rebuild.in_parts.rebuild_in_parts import RebuildInParts
-    from rmqctl.operations.rebuild.rebuild import Rebuild
-
-    if how.tasks is None:
-        return Rebuild(store, how.selection, staging, threads=how.threads)
-    return RebuildInParts(store, how.selection, staging, how.tasks)
 
 
 def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:

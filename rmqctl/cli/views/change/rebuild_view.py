@@ -11,8 +11,11 @@ from rmqctl.errors import BadRequest
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.forensics.finding import Finding
     from rmqctl.operations.plan import RepairPlan
-    from rmqctl.operations.rebuild.rebuild import IndexCheck, Rebuild
+    from rmqctl.operations.rebuild.rebuild import Rebuild
     from rmqctl.operations.rebuild.rebuild_plan import IndexPlan, QueuePlan
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -43,9 +46,7 @@ class RebuildView:
     The view is made before the store is changed. Raises BadRequest if the store contains nothing that can be rebuilt.
     """
 
-    def __init__(
-        self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, audit: IndexCheck | None, next_start: NextStart
-    ) -> None:
+    def __init__(self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, next_start: NextStart) -> None:
         from rmqctl.operations.rebuild.rebuild_plan import changes, index_plan, queue_plans, repair_plan
         from rmqctl.store.journal.changes import Install
 
@@ -60,7 +61,7 @@ class RebuildView:
         self.differs = self._units_differ > 0 or any(not isinstance(change, Install) for change in self.todo)
         self.differs |= not all(rebuild.files_are_right((plan.topic, plan.queue_id)) for plan in self._queues)
         if self._index is not None:
-            self._index_differs = _index_differs(self._index, store, audit)
+            self._index_differs = _index_differs(self._index, store, rebuild.result.index_findings)
             self.differs |= self._index_differs
         if any(queue.differ for queue in self._queues):
             self._repair = _with_next_start(store, self._repair, self._queues, next_start)
@@ -179,16 +180,13 @@ def _lost_of(lost: dict[QueueKey, int], plan: QueuePlan) -> dict[str, int]:
     return {"lostMessages": count} if count else {}
 
 
-def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexCheck | None) -> bool:
+def _index_differs(plan: IndexPlan, store: ReadOnlyStore, findings: Sequence[Finding] | None) -> bool:
     """Return whether the existing index differs from the new index.
 
-    If `audit` is None (after --resume), any new index that has files counts as different.
+    If it was not compared (after --resume), any new index that has files counts as different.
     """
     if (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
         return True
-    if audit is None:
+    if findings is None:
         return plan.files > 0
-    audit.finish()
-    return bool(audit.findings) or any(
-        index_file.file.size != store.index.usual_size for index_file in store.index.files
-    )
+    return bool(findings) or any(index_file.file.size != store.index.usual_size for index_file in store.index.files)

@@ -1,1 +1,0 @@
-"""A rebuild by many processes, each for a part of the log."""
