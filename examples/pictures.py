@@ -74,7 +74,8 @@ def fixed_surroundings(columns: int) -> Iterator[None]:
 def unpack_damaged_store() -> None:
     """Unpack the store into the current folder; flip one bit of the amount of the order 1477."""
     with tarfile.open(HERE / "broker-497.tar.xz") as archive:
-        archive.extractall(filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11 has it since 3.11.4
+        archive.extractall()  # noqa: S202 -- ours
     file = Path(FILE)
     file.write_bytes(file.read_bytes().replace(INTACT, FLIPPED))
 

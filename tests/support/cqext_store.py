@@ -17,10 +17,11 @@ _FIRST_LEFT_OUT = "store/consumequeue_ext/%RETRY%billing/1"
 def unpack_cqext(into: Path) -> Path:
     """The log, every queue, and the extension of `QUEUE`; returns the store's root."""
     with tarfile.open(DATA / f"{NAME}.tar.xz") as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11 has it since 3.11.4
         for member in tar:
             if member.name == _FIRST_LEFT_OUT:
                 break
-            tar.extract(member, into, filter="data")
+            tar.extract(member, into)
     return into / "store"
 
 

@@ -4,13 +4,13 @@ restart.
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from rmqctl.format.cq_unit import CQ_UNIT
 from tests.conftest import DATA, Rmqctl
+from tests.support.golden_archive import write_archive
 
 VERSIONS = sorted(path.name.removesuffix(".tar.xz") for path in (DATA / "light").iterdir())
 UNITS = {"4.9.4": 37, "4.9.7": 70, "5.1.1": 62, "5.1.4": 54, "5.2.0": 54, "5.3.3": 54, "5.5.0": 50}
@@ -19,8 +19,7 @@ UNITS = {"4.9.4": 37, "4.9.7": 70, "5.1.1": 62, "5.1.4": 54, "5.2.0": 54, "5.3.3
 @pytest.fixture
 def light_store(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """The store of the version that the test is given."""
-    with tarfile.open(DATA / "light" / f"{request.getfixturevalue('version')}.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    write_archive(DATA / "light" / f"{request.getfixturevalue('version')}.tar.xz", tmp_path)
     return tmp_path / "store"
 
 

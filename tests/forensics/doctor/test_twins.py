@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,8 @@ def test_the_second_of_two_messages_with_one_number(golden: Golden, rmqctl: Rmqc
     assert f"physical offset {at}" in cause["summary"]
     dumping = f"rmqctl dump {store} --from-offset {at} --to-offset {at + 1} --body base64 -o jsonl"
     assert cause["next"] == f"{dumping} | rmqctl append {store} --from -"
-    done = subprocess.run(["/bin/sh", "-c", cause["next"]], capture_output=True, text=True, check=False)
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["/bin/sh", "-c", cause["next"]], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = rmqctl("queue", store, "OrderPaid", 1, "-o", "jsonl").rows()
     assert len(found) == len(rows)  # the second is served at the end

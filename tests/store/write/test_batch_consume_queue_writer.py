@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from rmqctl.store.write.put_message import PutMessageStatus
 from tests.conftest import DATA, tree_hash
 from tests.store.engine.test_dispatcher import only_log
 from tests.store.engine.test_message_store import findings, message, stored
+from tests.support.golden_archive import write_archive
 
 OF_GOLDEN = Geometry(64 * 1024, 1000, 100, 400, batchconsumequeue_file_size=920)
 SMALL = Geometry(4096, 200, 10, 40, batchconsumequeue_file_size=460)
@@ -29,8 +29,7 @@ SMALL = Geometry(4096, 200, 10, 40, batchconsumequeue_file_size=460)
 
 def golden(into: Path) -> Path:
     """A store of 5.3.3: topics `bcq` (inner batches and single messages) and `bcq-single` have batch consume queues."""
-    with tarfile.open(DATA / "queues" / "533-batchcq.tar.xz") as tar:
-        tar.extractall(into, filter="data")
+    write_archive(DATA / "queues" / "533-batchcq.tar.xz", into)
     return into / "store"
 
 
