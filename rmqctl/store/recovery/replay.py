@@ -157,13 +157,13 @@ class RecoveryPass:
         at = start if start > 0 else self.start
         while (file := self.file_at(at)) is not None:
             place = file.file_from_offset + at % self.file_size  # CommitLog.getMessage
-            if place > at:
-                at = place
-                continue
             room = self.written_end(file) - place
             size, magic = _SIZE_AND_MAGIC.unpack(file.read(place - file.file_from_offset, 8).ljust(8, b"\0"))
             if room < max(size, 4):
                 return None
+            if place > at and size >= 0:
+                at = place
+                continue
             if size < _SIZE_AND_MAGIC.size or magic not in (MAGIC_BLANK, MAGIC_V1):
                 return f"the record at {at} has TOTALSIZE {size} and magic code {magic:08X}: compensateForHA fails"
             if magic == MAGIC_V1 and self.check(file, place, check_crc=True).message is None:

@@ -323,3 +323,20 @@ def test_an_empty_queue_file_that_only_start_would_fill(version: str, loads: boo
     last.write_bytes(bytes(last.stat().st_size))
     conf = broker_conf_of(JavaProperties(root / "broker.conf", {"recheckReputOffsetFromCq": "true"}))
     assert (plan_restart(ReadOnlyStore(root, conf), profile_of_version(version)).refused is None) == loads
+
+
+@pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
+def test_the_second_look_ends_where_the_cut_file_has_no_bytes(version: str, tmp_path: Path) -> None:
+    """As in these versions (random start s13/5.5.0/200): at 20, the file reads at byte 20, where it has been cut."""
+    store = MessageStore.create(tmp_path, PutSettings(PROFILE_5_3), Geometry(4096, 1000, 100, 400))
+    for number in range(5):
+        store.put_message(message(number, queue_id=0))
+    store.close()
+    file = tmp_path / "commitlog" / f"{0:020d}"
+    content = bytearray(file.read_bytes())
+    content[4] ^= 1  # the magic code of the first record
+    file.write_bytes(content)
+    file.rename(file.with_name(f"{20:020d}"))
+    conf = broker_conf_of(JavaProperties(tmp_path / "broker.conf", {"duplicationEnable": "true"}))
+    found = plan_restart(ReadOnlyStore(tmp_path, conf), profile_of_version(version))
+    assert (found.refused, found.max_phy_offset) == (None, 40)
