@@ -144,7 +144,7 @@ def _number(name: str, test: Callable[[Any, Any], Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Filter:
-    """What messages are wanted: those that meet every given condition.
+    """The conditions of a selection: a message must meet all that are given.
 
     Each field is a condition, with its tests. The conditions are tested in this order, the fast ones first.
     """

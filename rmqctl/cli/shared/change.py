@@ -52,7 +52,7 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """What a verb hands over when it has its plan."""
+    """A change that is planned, for `carry_out`."""
 
     root: Path
     logs: Sequence[Path]  # the folders of the log, which may be outside `root`

@@ -167,8 +167,8 @@ class Rebuild:
         self._goes_on_from = start
         self.wanted = wanted_queues(store, selection)
         self.builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
-        there = compares_index and selection.index and store.index.files
-        self._audit = IndexAudit(store, self.builder) if there else None
+        self._compares_index = compares_index and selection.index
+        self._audit: IndexAudit | None = None
         self._queues = QueueBuilder(
             store, self.builder, self.wanted.builds, self._open_queue, delays_of(store), self._message_at, end
         )
@@ -190,6 +190,8 @@ class Rebuild:
         Returns False if `is_over` stopped the rebuild before its end. A stopped rebuild can be continued.
         """
         self.warm_up(self._store.allocated)
+        if self._compares_index and self._store.index.files:
+            self._audit = IndexAudit(self._store, self.builder)
         started = time.perf_counter()
         self._goes_on_from = self.result.log.position
         with self._index or nullcontext():

@@ -32,7 +32,7 @@ CANNOT_WRITE = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, 
 
 
 class BuiltInTask(NamedTuple):
-    """What a process has built."""
+    """The result of a rebuild in another process."""
 
     result: Rebuilt
     folder: str | None  # where the new files are; None if none were written
@@ -78,7 +78,11 @@ def let_build(rebuild: Rebuild, in_task: InTask) -> None:
     else:
         raise OSError(found.errno, found.strerror, found.path)
     if storage is not None:
-        _remove_task_folder(storage)
+        try:
+            file_tree.remove(storage, storage.root / TASKS_FOLDER)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:  # a late task still writes: the folder goes with the staging folder
+                raise
 
 
 def _own_folder(staging: str, store: ReadOnlyStore) -> Path:
@@ -86,11 +90,3 @@ def _own_folder(staging: str, store: ReadOnlyStore) -> Path:
     folder = Path(staging, TASKS_FOLDER, uuid.uuid4().hex)
     StagingStorage(Path(staging), beneath=store.path.root).add_folder(folder)
     return folder
-
-
-def _remove_task_folder(storage: StagingStorage) -> None:
-    try:
-        file_tree.remove(storage, storage.root / TASKS_FOLDER)
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:  # a late task still writes: the folder goes with the staging folder
-            raise
