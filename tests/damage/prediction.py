@@ -102,10 +102,10 @@ class NotedQueues(RecoveredQueues):
             return None
         file = (files + [None] * len(new))[found]
         position = place * CQ_UNIT.size % size
-        is_outermost = place == low > 0 or (place == high - 1 and queue._rest and not self._start.has_batch_queues)
+        at = [*begins, *new][found] // CQ_UNIT.size + position // CQ_UNIT.size
+        is_outermost = place == low > 0 or (at == high - 1 and queue._rest and not self._start.has_batch_queues)
         if file is not None and file.file_from_offset % CQ_UNIT.size and is_outermost:
             return None
-        at = [*begins, *new][found] // CQ_UNIT.size + position // CQ_UNIT.size
         if at != place and self._start.has_batch_queues:
             return None
         if file is not None and next(queue._record_runs(at, at + 1)).kind == _ON_DISK:
