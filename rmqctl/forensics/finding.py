@@ -136,12 +136,12 @@ CATALOGUE: dict[str, Explanation] = {
         _CLIENT,
     ),
     "bad-queue-offset": Explanation(
-        "The QUEUEOFFSET of one record is wrong: the record's unit is at another place in the queue, and the "
-        "records before and after it agree with the queue. A bit of the record changed; no checksum covers this "
-        "field.",
-        "Brokers deliver the message at its place in the queue and never read this field, but consumers see the "
-        "wrong offset. The queue is right: `recover` and `rebuild` keep the message at its place, and leave the "
-        "record as it is.",
+        "The record's unit is at another place of its queue than QUEUEOFFSET says. Either a bit of the record changed "
+        "(no checksum covers the field), or the broker had given a queue offset to a message that it then refused: it "
+        "numbers on behind the gap, but puts each unit at the queue's end ('logic queue order maybe wrong').",
+        "The queue is right: brokers deliver the message at its place in the queue and never read this field, but "
+        "consumers see the wrong offset. `recover` and `rebuild` keep the message at its place, and leave the record "
+        "as it is.",
     ),
     "bad-blank-size": Explanation(
         "The blank record at the end of a file has a wrong size. The blank is damaged, or it was written over "

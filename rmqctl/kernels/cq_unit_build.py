@@ -27,7 +27,8 @@ from rmqctl.kernels.kernel import kernel_or_plain
 # the state of a queue, by its number. `next` is the queue offset of its next unit. `fill` is the number of units in its
 # window, and `row` is the number of the window. `delay` is the delay of its level in ms (-1: not a scheduled queue).
 PLACE_STATES = row_type("i4 kind row", "i8 next fill delay")
-UNKNOWN, PLAIN, LEFT_OUT = range(3)  # kinds: the caller must decide; units of 20 bytes; no units are built here
+# kinds: the caller must decide; units of 20 bytes; no units are built; the messages do not simply follow one another
+UNKNOWN, PLAIN, LEFT_OUT, DISORDERED = range(4)
 # why the kernel stopped
 DONE, UNSETTLED, MULTI = range(3)
 
@@ -74,21 +75,6 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
     return row, DONE
 
 
-@kernel_or_plain
-def next_of_queue(messages: Rows, row: int, rows: int) -> int:
-    """Return the row of the next message in the queue of the message in `row`.
-
-    Messages of open or rolled-back transactions are skipped, because they have no unit. The result is -1 if the next
-    `rows` messages are in other queues.
-    """
-    queue = messages[row].queue
-    for found in range(row + 1, min(row + 1 + rows, len(messages))):
-        if messages[found].queue == queue and messages[found].sys_flag & _MASK not in (_PREPARED, _ROLLBACK):
-            return found
-    return -1
-
-
 def warm_up() -> None:
     """Compile or load each kernel of this module, by a call with empty input."""
     place(np.empty(0, DISPATCH_COLUMNS), 0, np.empty(0, PLACE_STATES), np.zeros(0, np.uint8), np.zeros(0, np.int64), 1)
-    next_of_queue(np.zeros(1, DISPATCH_COLUMNS), 0, 0)

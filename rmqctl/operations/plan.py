@@ -116,16 +116,6 @@ class Step:
         return self.action.to_json() | {"why": self.why}
 
 
-class Contested(NamedTuple):
-    """Queues that are rebuilt in rounds, because some queue offsets are in doubt.
-
-    The queues `keys` are rebuilt `rounds` times. Each round uses the result of the previous round.
-    """
-
-    keys: frozenset[QueueKey] = frozenset()
-    rounds: int = 1
-
-
 @dataclass(frozen=True)
 class RepairPlan:
     """The plan of a repair: the steps, the losses and the log after the repair.
@@ -153,7 +143,6 @@ class RepairPlan:
     leaves: Mapping[str, int] = field(default_factory=dict)
     profile: Profile | None = None
     start_problem: str | None = None
-    contested: Contested = field(default_factory=Contested)
     strays: frozenset[QueueKey] = frozenset()
 
     @property

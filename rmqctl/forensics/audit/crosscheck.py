@@ -87,6 +87,8 @@ class QueueCrosscheck:
         self._topics_with_queues = {topic for topic, _ in store.queues}
         self._deleted_topics: dict[str, int] = {}
         self._of_queue: dict[QueueKey, dict[str, list[Finding]]] = {}
+        # of messages whose unit is not at their QUEUEOFFSET: its place, how many follow alike, the first one, and where
+        self._served: dict[QueueKey, list[tuple[int, int, DispatchTarget, int]]] = {}
         self._reader: RecordReader | None = None
         self._superseded: dict[QueueKey, int] = {}
         self._left_out: dict[QueueKey, int] = {}
@@ -157,13 +159,9 @@ class QueueCrosscheck:
             return
         cursor = self._cursors.get(key)
         try:
-            if (
-                len(rows) == 1
-                and verdict in (MISSING, ELSEWHERE)
-                and self._is_misnumbered(target, at, int(row["size"]))
-            ):
-                return
             unit = cursor.unit(target.queue_offset) if cursor else None
+            if cursor is not None and verdict in (MISSING, ELSEWHERE):
+                self._note_served(cursor, target, rows["physical_offset"], rows["size"])
         except OSError as error:
             self._give_up(key, error)
             return
@@ -175,50 +173,59 @@ class QueueCrosscheck:
         else:
             self._add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
-    def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
-        """Return whether the QUEUEOFFSET of a record is wrong, and the unit is right.
+    def _note_served(self, cursor: QueueCursor, target: DispatchTarget, offsets: Numbers, sizes: Numbers) -> None:
+        """Note which messages of a run have a unit at another place.
 
-        The result is False if the record's unit is at QUEUEOFFSET, or if the record has no unit. The records of the two
-        neighbouring units show whether QUEUEOFFSET or the unit is wrong. The unit is wrong if the record and a
-        neighbouring record have successive QUEUEOFFSETs. Otherwise, QUEUEOFFSET is wrong if a neighbouring record's
-        QUEUEOFFSET matches its unit. QUEUEOFFSET also counts as wrong if neither neighbouring record can be read. If
-        the result is True, the function confirms the unit, and adds a finding. Raises OSError.
+        Raises OSError.
         """
-        cursor = self._cursors.get((target.topic, target.queue_id))
-        unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
-        number = target.queue_offset
-        if cursor is None or unit is None or (unit.physical_offset, unit.size) != (at, size):
-            return False
-        own = cursor.queue.find(number)  # earlier units may point to the record, too, in place of lost units
-        if own is not None and own.physical_offset == at:
-            return False
-        slot = unit.queue_offset
-        before, after = (self._number_of(cursor.queue.find(near), target) for near in (slot - 1, slot + 1))
-        is_supported = (before is not None and before + 1 == number) or after == number + 1
-        if is_supported or not (before == slot - 1 or after == slot + 1 or before is after is None):
-            return False
-        cursor.confirm(slot)
-        what = f"the record says queue offset {number}; its queue, and the records around it there, say {slot}"
-        self._add_bad_number(target, slot, at, what)
-        return True
+        first = cursor.first_reaching(int(offsets[0]))
+        if first is None:
+            return
+        slot, served = first.queue_offset, 0
+        for _, data in cursor.queue.blocks(slot, slot + len(offsets)):
+            units = np.frombuffer(data, UNITS)
+            part = slice(served, served + len(units))
+            same = (units["physicalOffset"] == offsets[part]) & (units["size"] == sizes[part])
+            served += len(units) if same.all() else int(same.argmin())
+            if not same.all():
+                break
+        if served:
+            self._served.setdefault((target.topic, target.queue_id), []).append((slot, served, target, int(offsets[0])))
 
-    def _add_bad_number(self, target: DispatchTarget, queue_offset: int, physical_offset: int, what: str) -> None:
+    def _accept_served(self, key: QueueKey, cursor: QueueCursor) -> None:
+        """Report wrong QUEUEOFFSETs instead of wrong units.
+
+        That is right if the queue leads to each of its messages. A broker that refused a message skips a number, and
+        then appends at the queue's end all the same.
+        """
+        served = self._served.get(key, [])
+        if not served or sum(count for _, count, _, _ in served) < self.missed[key]:
+            return
+        for code in ("missing-unit", "unit-mismatch"):
+            self._of_queue.get(key, {}).pop(code, None)
+        del self.missed[key]
+        for slot, count, target, at in served:
+            cursor.confirm_run(slot, slot + count)
+            what = f"the record says queue offset {target.queue_offset}; its queue serves it at {slot}"
+            if count > 1:
+                what += f", and {count - 1} after it likewise"
+            self._add_bad_number(target, slot, at, what, count)
+
+    def _add_bad_number(
+        self, target: DispatchTarget, queue_offset: int, physical_offset: int, what: str, count: int = 1
+    ) -> None:
         log = self._store.commit_log.queue.find(physical_offset)
         file_offset = physical_offset - log.file_from_offset if log else None
         finding = Finding(
-            "bad-queue-offset", self._store.commit_log.path_of(physical_offset), physical_offset, what, file_offset
+            "bad-queue-offset",
+            self._store.commit_log.path_of(physical_offset),
+            physical_offset,
+            what,
+            file_offset,
+            count=count,
         )
         finding.topic, finding.queue_id, finding.queue_offset = target.topic, target.queue_id, queue_offset
         self.findings.append(finding)
-
-    def _number_of(self, unit: CqUnit | None, place: DispatchTarget) -> int | None:
-        """Return the QUEUEOFFSET of the record that a unit points to.
-
-        The result is None if the unit points to no record of its queue.
-        """
-        message = self._store.commit_log.message_at(unit.physical_offset) if unit is not None else None
-        is_of_queue = message is not None and (message.topic, message.queue_id) == (place.topic, place.queue_id)
-        return message.queue_offset if message is not None and is_of_queue else None
 
     def _message_at(self, physical_offset: int) -> Message | None:
         """Return the message at an offset, or None if the message cannot be read.
@@ -253,7 +260,7 @@ class QueueCrosscheck:
                     self._see_batch(queue, message)
                 elif number:
                     self._see_light_unit(target, message)
-                elif not self._is_misnumbered(target, message.physical_offset, message.size):
+                else:
                     self._see_unit(target, message, again=again)
             except OSError as error:
                 self._give_up(key, error)
@@ -273,6 +280,7 @@ class QueueCrosscheck:
         self._units.finish()
         for key, cursor in list(self._cursors.items()):
             try:
+                self._accept_served(key, cursor)
                 self._finish_queue(cursor, log_end)
             except OSError as error:
                 self._give_up(key, error)
@@ -314,9 +322,12 @@ class QueueCrosscheck:
         if again and target.queue_offset == 0 and unit is not None and unit.physical_offset == message.physical_offset:
             self._begin_anew(key)
         if cursor is None or unit is None:
+            if cursor is not None:
+                self._note_served(cursor, target, np.array([message.physical_offset]), np.array([message.size]))
             self._add_missed("missing-unit", target, message.physical_offset, "the message has no unit in its queue")
             return
         if unit.physical_offset != message.physical_offset:
+            self._note_served(cursor, target, np.array([message.physical_offset]), np.array([message.size]))
             what = f"the unit points to {unit.physical_offset}, the message is at {message.physical_offset}"
             self._add_missed("unit-mismatch", target, message.physical_offset, what)
             return

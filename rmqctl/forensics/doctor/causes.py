@@ -192,8 +192,8 @@ CAUSES: dict[str, CauseKind] = {
         "Consumers may stop here.",
     ),
     "record-misnumbered": CauseKind(
-        "A record has a wrong queue offset: {subjects}{places}",
-        "The message is delivered at its right place. Consumers see a wrong offset.",
+        "Records have another queue offset than their place in the queue: {subjects}{places}",
+        "The queue leads to all its messages, in order. Consumers see a wrong offset in these.",
     ),
     "log-tail-unclean": CauseKind(
         "There are bytes after the end of the commit log: {subjects}{places}",

@@ -14,16 +14,18 @@ import errno
 import mmap
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqctl.errors import Unreadable
 from rmqctl.scratch import TEMPORARY_HINT, temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from concurrent.futures import Future
 
     from rmqctl.logfile.system.writable_storage import WritableStorage
+
+Key = TypeVar("Key")
 
 OS_PAGE_SIZE = 4096
 READY_AT_ONCE = 1024 * 1024  # bytes
@@ -149,6 +151,16 @@ class Spool:
             found = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) if self._size else b""
             self.close()
         return memoryview(found)
+
+    def gathered(self, portions: Mapping[Key, list[slice]]) -> dict[Key, memoryview]:
+        """Return the bytes of each key, whose portions are slices of the view.
+
+        After a call of `gathered`, no bytes can be appended.
+        """
+        view, whole = self.view(), Spool()
+        parts = {key: [whole.put(view[part]) for part in of_key] for key, of_key in portions.items() if of_key}
+        view = whole.view()
+        return {key: view[of_key[0].start : of_key[-1].stop] for key, of_key in parts.items()}
 
     @contextmanager
     def _naming_the_folder(self) -> Iterator[None]:

@@ -55,6 +55,11 @@ class PlaceholderBlock(NamedTuple):
         """Return the records of the block, as bytes to be written."""
         return _unpacked(self.packed)
 
+    @property
+    def is_one_message(self) -> bool:
+        """Return whether the block is one placeholder that consumers receive."""
+        return self.served == len(self.columns().rows) == 1
+
     def columns(self) -> Columns:
         """Return the placeholders and fillers of the block as columns.
 

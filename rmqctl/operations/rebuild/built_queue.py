@@ -14,7 +14,7 @@ from zlib_ng import zlib_ng
 
 from rmqctl.errors import Unreadable
 from rmqctl.format.columns import UNITS
-from rmqctl.format.cq_unit import EXT_ADDRESS_MAX, PRE_BLANK_SIZE
+from rmqctl.format.cq_unit import EXT_ADDRESS_MAX, PRE_BLANK_SIZE, is_ext_address
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.read.consume_queue import ConsumeQueue
@@ -22,7 +22,7 @@ from rmqctl.store.read.consume_queue import ConsumeQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rmqctl.format.columns import Flags, Numbers, Row, Rows
+    from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
@@ -49,11 +49,10 @@ class QueueCounts(msgspec.Struct):
     kept: int = 0  # units of the existing queue that lead to no message of the log
     strays: int = 0  # kept units that lead to no lost range of the log
     repeated: int = 0  # units in the places of lost messages; each leads to the next message
-    misnumbered: int = 0  # messages whose QUEUEOFFSET cannot be right: they get the queue's next place
+    misnumbered: int = 0  # messages that have another place than QUEUEOFFSET
     duplicates: int = 0  # messages whose QUEUEOFFSET belongs to another message: they get no unit
     duplicate_bytes: int = 0
     first_duplicate: int = -1  # physical offset
-    last_duplicate: int = -2  # QUEUEOFFSET
     earlier: int = 0  # messages before the queue began again at 0; 0 if the store already has the queue
     earlier_bytes: int = 0
     bytes: int = 0  # of the queue's messages
@@ -77,16 +76,6 @@ class QueueCounts(msgspec.Struct):
     def unplaced(self) -> int:
         """Return how many messages have no unit (`duplicates` and `earlier`)."""
         return self.duplicates + self.earlier
-
-    def refuse(self, message: Row, *, is_counted: bool = True) -> None:
-        """Count a message whose queue offset belongs to another message.
-
-        `message` is a row of DISPATCH_COLUMNS. If `is_counted` is False, the method sets `last_duplicate`, but counts
-        nothing.
-        """
-        if is_counted:
-            self.count_duplicate(int(message["physical_offset"]), int(message["size"]))
-        self.last_duplicate = int(message["queue_offset"])
 
     def count_duplicate(self, physical_offset: int, size: int) -> None:
         """Count a message whose queue offset belongs to another message."""
@@ -188,6 +177,18 @@ def _equal_units(units: Rows, others: Rows) -> int:
     if units.tobytes() == others.tobytes():
         return len(units)
     return int(np.count_nonzero(units == others))
+
+
+def without_addresses(units: Rows, extension: ConsumeQueueExt | None) -> Rows:
+    """Return units with tagsCodes instead of addresses in `extension`.
+
+    A rebuild changes the addresses. Raises OSError.
+    """
+    found = units.copy()
+    for unit in found:
+        if is_ext_address(int(unit["tagsCode"])):
+            unit["tagsCode"] = (extension.tags_code(int(unit["tagsCode"])) if extension is not None else None) or 0
+    return found
 
 
 def is_unit(units: Rows) -> Flags:

@@ -34,7 +34,9 @@ from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels import cq_unit_build, dispatch_scan, index_build, scan
+from rmqctl.kernels.dispatch_scan import MULTI_DISPATCH
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX, MappedFileQueue
 from rmqctl.logfile.system.staging_storage import StagingStorage
@@ -45,9 +47,10 @@ from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
 from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, check_built, keep_nothing, not_as_made
 from rmqctl.operations.rebuild.index_builder import IndexBuilder
+from rmqctl.operations.rebuild.places.placed_queues import LostRanges, PlacedQueues
 from rmqctl.operations.rebuild.queue_builder import QueueBuilder, delays_of
 from rmqctl.operations.rebuild.selection import is_folder_name, wanted_queues
-from rmqctl.operations.rebuild.strays import Stray, one_bit_off
+from rmqctl.operations.rebuild.strays import Stray, Strays, one_bit_off
 from rmqctl.store.config import store_path
 from rmqctl.store.config.json_file import read_json
 from rmqctl.store.config.topics import QueueKey
@@ -58,18 +61,18 @@ from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index.index_service import IndexService
 from rmqctl.store.read.store_file_sizes import geometry_of_store, writes_extension
+from rmqctl.store.read.version_guess import signs_of_5
 from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
 from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter
 from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.columns import Rows
     from rmqctl.format.cq_unit import CqUnit
-    from rmqctl.operations.placeholder.blocks import PlaceholderBlock
     from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
     from rmqctl.operations.rebuild.selection import Selection
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
@@ -109,6 +112,7 @@ class _Suspended(msgspec.Struct):
     index: IndexCounts
     left_out: dict[str, int]
     lost: list[tuple[int, int]]
+    disordered: list[QueueKey]
 
 
 @dataclass
@@ -122,6 +126,7 @@ class Rebuilt:
     left_out: dict[str, int] = field(default_factory=dict)  # messages of each deleted topic
     unchanged: list[QueueKey] = field(default_factory=list)
     removed: list[QueueKey] = field(default_factory=list)
+    placed: list[QueueKey] = field(default_factory=list)  # disordered queues
     strays: list[Stray] = field(default_factory=list)  # no queue is created for these
     index_findings: list[Finding] | None = None  # of the existing index, if it was compared with the log
     seconds: float = 0.0  # for reading the log
@@ -133,9 +138,9 @@ class Rebuild:
 
     The new files are written to the folder `staging`. If `staging` is None, the rebuild writes no files, but counts
     messages and compares units. `begin` and `end` are physical offsets of records. By default, the rebuild reads the
-    whole log, with `threads` threads. `placeholders` replace damaged records. `units` keeps the units of all rebuilt
-    queues, except batch consume queues. New units are compared with the existing queues of the store `compared_with`
-    (None: `store`), and with `compares_index`, the existing index with the log. Methods raise OSError.
+    whole log, with `threads` threads. `placeholders` replace damaged records. `units` keeps the units of the
+    disordered queues. New units are compared with the existing queues, and with `compares_index`, the existing index
+    with the log. Methods raise OSError.
     """
 
     def __init__(
@@ -148,7 +153,6 @@ class Rebuild:
         begin: int | None = None,
         end: int | None = None,
         placeholders: PlaceholderBlocks = NO_PLACEHOLDERS,
-        compared_with: ReadOnlyStore | None = None,
         units: BuiltUnits | None = None,
         compares_index: bool = False,
     ) -> None:
@@ -157,7 +161,6 @@ class Rebuild:
         self.geometry = geometry_of_store(store)
         self.selection = selection
         self._store = store
-        self._now = compared_with or store
         self._units = units
         self.staging = StagingStorage(staging, beneath=store.path.root) if staging is not None else None
         self._threads = threads
@@ -169,8 +172,11 @@ class Rebuild:
         self.builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
         self._compares_index = compares_index and selection.index
         self._audit: IndexAudit | None = None
+        self._lost = LostRanges()
+        self._strays = Strays(store, self._message_at, self.log_range.stop)
+        self._delay_of = delays_of(store)
         self._queues = QueueBuilder(
-            store, self.builder, self.wanted.builds, self._open_queue, delays_of(store), self._message_at, end
+            store, self.builder, self.wanted.builds, self._open_queue, self._delay_of, self._message_at
         )
         self._batches = BatchQueueBuilder(store, self.builder, self.wanted.is_batch, self._open_batch_queue)
         self._not_passed = NotPassed()
@@ -195,17 +201,17 @@ class Rebuild:
         started = time.perf_counter()
         self._goes_on_from = self.result.log.position
         with self._index or nullcontext():
-            for item in self._scan():
+            for item in self._scan(self._goes_on_from):
                 if item.end > self._goes_on_from:
                     self._see(item)
                 if is_over():
                     break
-            finished = not is_over()
             if self._index is not None:
                 self._index.flush_soon()
             self._queues.flush()
             if self._index is not None:
                 self._index.flush()
+        finished = not is_over() and self._place(is_over)
         self.result.seconds = time.perf_counter() - started
         if finished:
             self._finish()
@@ -245,8 +251,9 @@ class Rebuild:
             raise BadRequest(what, path=str(path), hint=BEGIN_ANEW_HINT)
         self.result.log, self._queues.left_out = found.log, found.left_out
         self.result.index = found.index
-        for physical_offset, size in found.lost:
-            self._queues.lose(physical_offset, size)
+        self._lost.go_on_with(found.lost)
+        for topic, queue_id in found.disordered:
+            self._queues.disorder(self.builder.number(topic.encode(), queue_id))
         for counts in found.queues:
             self._queues.go_on_with(self._open_queue(counts))
         for counts in found.batch_queues:
@@ -266,8 +273,9 @@ class Rebuild:
         REBUILD_FILE must be checked.
         """
         plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
+        disordered = [(topic, queue_id) for topic, queue_id in found.disordered]
         of_queues = (
-            all(map(self.wanted.builds, plain))
+            all(map(self.wanted.builds, (*plain, *disordered)))
             and all(map(self.wanted.is_batch, batches))
             and all(map(is_folder_name, batches))
         )
@@ -318,12 +326,12 @@ class Rebuild:
         extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
         return (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT) if extended else (store_path.CONSUMEQUEUE,)
 
-    def _scan(self) -> Iterator[ScanItem | RecordRun]:
+    def _scan(self, start: int) -> Iterator[ScanItem | RecordRun]:
         return self._store.commit_log.scan_columns(
             ScanSummary(),
             self.builder.take,
             threads=self._threads,
-            start=self.result.log.position,
+            start=start,
             stop=self._end,
             check_bodies=bool(self._placeholders),
         )
@@ -331,44 +339,80 @@ class Rebuild:
     def _see(self, item: ScanItem | RecordRun) -> None:
         """Process the next item of the log."""
         log = self.result.log
-        if isinstance(item, RecordRun):
-            messages = item.result.messages
-            first = int(messages["physical_offset"].searchsorted(self._goes_on_from))
-            self._put(item.result._replace(messages=messages[first:]))
-        elif (
-            isinstance(item, Damage)
-            and (placeholders := self._placeholders.of_damage(item.physical_offset)) is not None
-        ):
-            self._put_placeholders(item, placeholders)
-        elif (message := dispatched_message(item)) is not None:
-            self._put(self.builder.of(message))
-        elif isinstance(item, Damage):
-            log.damages += 1
-            self._lose(item)
+        for described in self._described(item, self._goes_on_from):
+            self._put(described)
+            if not isinstance(item, Damage):
+                self._lose_fillers(described.messages)
+        if isinstance(item, Damage):
+            self._see_damage(item)
         log.position = max(log.position, item.end)
 
-    def _lose(self, damage: Damage) -> None:
-        """Count a damaged range of the log as lost.
+    def _described(self, item: ScanItem | RecordRun, start: int) -> Iterator[DispatchColumns]:
+        """Yield the messages of an item, as they will be after the repair.
 
-        An overlap of two log files does not count as lost.
+        `start` is a physical offset.
         """
+        if isinstance(item, RecordRun):
+            messages = item.result.messages
+            yield item.result._replace(messages=messages[int(messages["physical_offset"].searchsorted(start)) :])
+        elif isinstance(item, Damage) and (blocks := self._placeholders.of_damage(item.physical_offset)) is not None:
+            for block in blocks if item.code != FILE_OVERLAP else ():  # it begins where damage may begin, too
+                described = self.builder.take(block.columns())
+                if len(described.messages):
+                    yield described
+        elif (message := dispatched_message(item)) is not None:
+            yield self.builder.of(message)
+
+    def _see_damage(self, damage: Damage) -> None:
+        """Count a damaged range from which messages may be lost.
+
+        An overlap of two log files is none, nor is damage that brokers dispatch, or that one placeholder replaces.
+        """
+        blocks = self._placeholders.of_damage(damage.physical_offset)
+        if blocks is None:
+            if dispatched_message(damage) is not None:
+                return
+            self.result.log.damages += 1
+        elif [block.size for block in blocks] == [damage.size] and blocks[0].is_one_message:
+            return
         begin = max(damage.physical_offset, self.result.log.position)
         if damage.code != FILE_OVERLAP and begin < damage.end:
-            self._queues.lose(begin, damage.end - begin)
+            self._lost.add(begin, damage.end - begin)
 
-    def _put_placeholders(self, damage: Damage, placeholders: Sequence[PlaceholderBlock]) -> None:
-        """Put the placeholders of a damaged range into the queues and the index.
+    def _lose_fillers(self, messages: Rows) -> None:
+        """Count the fillers of `recover --keep-going`, which are rollback records."""
+        fillers = (messages["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK) & (
+            messages["traits"] & MULTI_DISPATCH == 0
+        )
+        for row in messages[fillers]:
+            self._lost.add(int(row["physical_offset"]), int(row["size"]))
 
-        The damaged range counts as lost, unless a single placeholder replaces the whole range.
+    def _place(self, is_over: Callable[[], bool]) -> bool:
+        """Build the disordered queues, from a second pass over the log.
+
+        Returns False if `is_over` stopped it.
         """
-        count = size = 0
-        for block in placeholders:
-            described = self.builder.take(block.columns())
-            if len(described.messages):
-                self._put(described)
-            count, size = count + len(described.messages), block.size
-        if (count, size) != (1, damage.size):
-            self._lose(damage)
+        keys = self._queues.disordered(self.log_range)
+        if not keys:
+            return True
+        placed = PlacedQueues(
+            self._store,
+            self.builder,
+            keys,
+            self._lost,
+            self._delay_of,
+            self._message_at,
+            leaves_topics_out=bool(signs_of_5(self._store)),
+        )
+        for item in self._scan(self.result.begin):
+            for described in self._described(item, self.result.begin):
+                placed.put(described)
+            if is_over():
+                return False
+        for queue in placed.build(self._open_placed):
+            self._queues.queues[queue.counts.key] = queue
+            self.result.placed.append(queue.counts.key)
+        return True
 
     def _message_at(self, physical_offset: int) -> Message | None:
         """Return the message at a physical offset, as it will be after the repair."""
@@ -409,7 +453,8 @@ class Rebuild:
         if self._audit is not None:
             self._audit.finish()
             self.result.index_findings = self._audit.findings
-        self._queues.keep_strays()
+        for queue in self._queues.queues.values():
+            self._strays.keep(queue)
         self._close_files()
         built = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
         with_messages = {counts.key for counts in built}
@@ -447,7 +492,7 @@ class Rebuild:
 
         The result is False if the queue that the record names is in `made`.
         """
-        stray = self._queues.stray_of(key, unit)
+        stray = self._strays.at(key, unit)
         return stray is not None and (stray.topic, stray.queue_id) not in made
 
     def _is_lone(self, key: QueueKey, unit: CqUnit) -> bool:
@@ -468,7 +513,7 @@ class Rebuild:
             is_empty = last is None and queue.used_end == queue.queue.min_offset
             alone_knows = last is not None and (
                 last.physical_offset < self.result.begin
-                or self._queues.is_lost(last.physical_offset)
+                or self._lost.has(last.physical_offset)
                 or (self._is_lone(key, last) and self._is_stray_unit(key, last, made))
             )
             is_named = self.selection.topic is not None
@@ -493,7 +538,14 @@ class Rebuild:
                 on_disk.sync_folder(path)
         plain, batches = [queue.counts for queue in self._queues.queues.values()], list(self._batches.queues.values())
         said = _Suspended(
-            self._of(), self.result.log, plain, batches, self.result.index, self._queues.left_out, self._queues.lost
+            self._of(),
+            self.result.log,
+            plain,
+            batches,
+            self.result.index,
+            self._queues.left_out,
+            self._lost.to_list(),
+            self._queues.disordered(range(0)),
         )
         on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
 
@@ -506,11 +558,13 @@ class Rebuild:
         topics = (sorted(self.wanted.known_topics.names), sorted(self.wanted.batch_topics))
         return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
 
-    def _open_queue(self, counts: QueueCounts) -> BuiltQueue:
+    def _open_queue(self, counts: QueueCounts, keep: Callable[[int, Rows], None] = keep_nothing) -> BuiltQueue:
         writer = self._writer(counts, self.staging) if self.staging is not None else None
-        extension = self._now.extensions.get(counts.key) if self._with_ext else None
-        keep = self._units.begin(counts.key) if self._units is not None else keep_nothing
-        return BuiltQueue(counts, self._now.queues.get(counts.key), writer, extension, self.log_range, keep)
+        extension = self._store.extensions.get(counts.key) if self._with_ext else None
+        return BuiltQueue(counts, self._store.queues.get(counts.key), writer, extension, self.log_range, keep)
+
+    def _open_placed(self, counts: QueueCounts) -> BuiltQueue:
+        return self._open_queue(counts, self._units.begin(counts.key) if self._units is not None else keep_nothing)
 
     def _writer(self, counts: QueueCounts, storage: StagingStorage) -> ConsumeQueueWriter:
         size = self.geometry.consumequeue_file_size

@@ -242,9 +242,7 @@ def _note_of_misnumbered(queues: list[QueueCounts]) -> Iterator[str]:
     if queues:
         where = [f"{of.topic}/{of.queue_id}: {of.misnumbered}" for of in queues]
         messages = counted(sum(of.misnumbered for of in queues), "message")
-        yield (
-            f"the queue offset of {messages} cannot be right: they get the next place in their queue ({_listed(where)})"
-        )
+        yield (f"the place of {messages} in the queue is not what QUEUEOFFSET says ({_listed(where)})")
 
 
 def _listed(names: list[str]) -> str:

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from rmqctl.format.columns import UNITS
 from rmqctl.format.sys_flag import TRANSACTION_MASK
+from rmqctl.operations.rebuild.built_queue import without_addresses
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
+from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.format.message import Message
+    from rmqctl.operations.rebuild.built_queue import BuiltQueue
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -39,19 +45,52 @@ class Stray(NamedTuple):
         )
 
 
-def is_stray(store: ReadOnlyStore, key: QueueKey, unit: CqUnit, record: Message) -> bool:
-    """Return whether a unit of the existing queue `key` points to a stray.
+class Strays:
+    """Finds the strays to which existing units of `before` lead.
 
-    `record` is the record at the unit's physical offset. If `store` has the queue that the record names, the result is
-    False, because the unit may be wrong. Raises OSError.
+    `message_at` returns the message at a physical offset. The log ends at the physical offset `log_end`. Methods raise
+    OSError.
     """
-    if record.size != unit.size:
-        return False
-    if not queue_destinations(record):
-        as_stored = record._replace(sys_flag=record.sys_flag & ~TRANSACTION_MASK)
-        return (*key, unit.queue_offset) in {target[:3] for target in queue_destinations(as_stored)}
-    said = record.topic, record.queue_id
-    return record.queue_offset == unit.queue_offset and said in one_bit_off(key) and store.queue(*said) is None
+
+    def __init__(self, before: ReadOnlyStore, message_at: Callable[[int], Message | None], log_end: int) -> None:
+        self._before = before
+        self._message_at = message_at
+        self._log_end = log_end
+
+    def at(self, key: QueueKey, unit: CqUnit) -> Message | None:
+        """Return the stray to which a unit of an existing queue leads, or None.
+
+        If the store has the queue that the record names, it is none, because the unit may be wrong.
+        """
+        record = self._message_at(unit.physical_offset) if unit.physical_offset + unit.size <= self._log_end else None
+        if record is None or record.size != unit.size:
+            return None
+        if not queue_destinations(record):
+            as_stored = record._replace(sys_flag=record.sys_flag & ~TRANSACTION_MASK)
+            is_stray = (*key, unit.queue_offset) in {target[:3] for target in queue_destinations(as_stored)}
+        else:
+            said = record.topic, record.queue_id
+            is_stray = record.queue_offset == unit.queue_offset and said in one_bit_off(key)
+            is_stray = is_stray and self._before.queue(*said) is None
+        return record if is_stray else None
+
+    def keep(self, queue: BuiltQueue) -> None:
+        """Keep the existing units that lead to strays behind a built queue's end.
+
+        Brokers serve them.
+        """
+        counts = queue.counts
+        before = self._before.queues.get(counts.key)
+        while isinstance(before, ConsumeQueue):
+            unit = before.find(counts.max_offset)
+            stray = self.at(counts.key, unit) if unit is not None and unit.physical_offset >= counts.end else None
+            if unit is None or stray is None:
+                break
+            units = np.array([(unit.physical_offset, unit.size, unit.tags_code)], UNITS)
+            units = without_addresses(units, self._before.extensions.get(counts.key))
+            queue.put(units, np.array([stray.store_timestamp], np.int64))
+            counts.kept += 1
+            counts.strays += 1
 
 
 def one_bit_off(key: QueueKey) -> Iterator[QueueKey]:

@@ -7,7 +7,6 @@ all changes of the repair. If a crash leaves the changes incomplete, `rmqctl und
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from rmqctl.operations.rebuild import rebuild_plan
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
-from rmqctl.operations.repair.settled_rebuild import judge_of_last_round
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Install
 from rmqctl.store.read.index.tag_index import indexes_tags
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.operations.plan import RepairPlan
-    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.journal.changes import Change
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -87,9 +84,6 @@ class _Changes:
     def _rebuilt(self) -> list[Change]:
         plan = self._plan
         queues = plan.queues_to_rebuild
-        contested = plan.contested.keys & queues if plan.contested.rounds > 1 else frozenset()
-        found = self._rebuilt_last(contested) if contested else []
-        queues -= contested
         tags = plan.rebuilds_index and indexes_tags(self._store, plan.profile)
         selection = Selection(queues=bool(queues), index=plan.rebuilds_index, keys=queues, all_topics=True, tags=tags)
         rebuild = Rebuild(
@@ -104,18 +98,9 @@ class _Changes:
         rebuild.check()
         if plan.rebuilds_index:
             self._index_time = rebuild.result.index.full_until
-        found += rebuild_plan.changes(rebuild, self._store, self._staging)
+        found = rebuild_plan.changes(rebuild, self._store, self._staging)
         sets_checkpoint = any(isinstance(step.action, SetCheckpoint) for step in plan.steps)
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
-
-    def _rebuilt_last(self, contested: frozenset[QueueKey]) -> list[Change]:
-        """Rebuild the contested queues as in the last round of the planning."""
-        plan, selection = self._plan, Selection(index=False, keys=contested, all_topics=True)
-        with closing(judge_of_last_round(self._store, plan, self._threads)) as judge:
-            rebuild = Rebuild(judge, selection, self._staging, threads=self._threads, end=plan.max_phy_offset)
-            rebuild.run()
-            rebuild.check()
-            return rebuild_plan.changes(rebuild, self._store, self._staging)
 
     def _added(self, action: AddLogFile) -> Install:
         root = self._store.path.root

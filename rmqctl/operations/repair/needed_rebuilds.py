@@ -11,28 +11,24 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqctl.operations.plan import Contested, RebuildQueue, SetCheckpoint
+from rmqctl.operations.plan import RebuildQueue, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
+from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.repair.leaves import count_findings
 from rmqctl.operations.repair.planned_store import planned_store
-from rmqctl.operations.repair.settled_rebuild import is_contested, settle
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.operations.plan import RepairPlan, Step
-    from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
     from rmqctl.operations.rebuild.rebuild_plan import QueuePlan
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.data_loss import QueueOutcome
     from rmqctl.store.recovery.simulated_queues import BuiltSpans
-
-# findings on units that a rebuild keeps or puts in the place of a lost message, and on records with a wrong QUEUEOFFSET
-UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 
 
 def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
@@ -40,7 +36,7 @@ def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -
 
     The returned plan has the losses of the rebuilt queues, and their remaining findings. The second result is the begin
     and the end of each rebuilt queue. If `plan` rebuilds queues, the function reads the log once more. If the queue
-    offset of a message is in doubt, the function reads the log several times. Raises OSError.
+    offset of a message is in doubt, the function reads the log two times more. Raises OSError.
     """
     return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
 
@@ -48,9 +44,8 @@ def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -
 class _NeededRebuilds:
     """Rebuilds the queues of a plan without writing to the store.
 
-    The rebuilt queues are compared with the existing queues. `_made` describes the queues after the rebuild.
-    `_contested` has the contested queues (`settled_rebuild.py`), and `_units` has their units. `_needed` has the queues
-    that a rebuild changes.
+    The rebuilt queues are compared with the existing queues. `_made` describes the queues after the rebuild. `_units`
+    has the units of disordered queues. `_needed` has the queues that a rebuild changes.
     """
 
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, threads: int) -> None:
@@ -58,15 +53,18 @@ class _NeededRebuilds:
         self._plan = plan
         self._threads = threads
         selection = Selection(index=False, keys=plan.queues_to_rebuild, all_topics=True)
+        self._units = BuiltUnits()
         self._rebuild = Rebuild(
-            store, selection, None, threads=threads, end=plan.max_phy_offset, placeholders=plan.placeholders
+            store,
+            selection,
+            None,
+            threads=threads,
+            end=plan.max_phy_offset,
+            placeholders=plan.placeholders,
+            units=self._units,
         )
         self._rebuild.run()
         self._made = _by_key(rebuild_plan.queue_plans(self._rebuild, store))
-        self._contested = frozenset(self._contested_queues())
-        self._units: BuiltUnits | None = None
-        if self._contested:
-            self._settle()
         self._needed = frozenset(key for key, queue in self._made.items() if queue.differ or self._has_bad_files(key))
         self._unneeded = plan.queues_to_rebuild - self._needed  # also queues whose topic cannot be a folder name
 
@@ -83,18 +81,6 @@ class _NeededRebuilds:
         )
         rebuilt = self._rebuilt()
         return rebuild_plan.with_loss_of_rebuilt(plan, rebuilt), rebuild_plan.built_spans(rebuilt)
-
-    def _contested_queues(self) -> Iterator[QueueKey]:
-        for queue in self._made.values():
-            counts = queue.counts
-            if counts is not None and queue.topic not in self._rebuild.wanted.batch_topics and is_contested(counts):
-                yield counts.key
-
-    def _settle(self) -> None:
-        """Rebuild the contested queues again until a rebuild changes nothing."""
-        settled, self._units, rounds = settle(self._store, self._plan, self._contested, self._threads)
-        self._made |= _by_key(rebuild_plan.queue_plans(settled, self._store))
-        self._plan = replace(self._plan, contested=Contested(self._contested, rounds))
 
     def _has_bad_files(self, key: QueueKey) -> bool:
         return key in self._store.queues and not self._rebuild.files_are_right(key)
@@ -135,14 +121,9 @@ class _NeededRebuilds:
         for step in self._plan.steps:
             if self._is_unneeded(step):
                 leaves.update(step.findings)
-        for queue in self._rebuilt():
-            if queue.counts is not None and queue.counts.key not in self._contested:
-                leaves[UNIT_LOST_MESSAGE] += queue.counts.kept
-                leaves[BAD_QUEUE_OFFSET] += queue.counts.misnumbered
-        contested = self._contested & self._needed
-        if self._units is not None and contested:
+        if placed := self._needed.intersection(self._units.keys):
             with closing(planned_store(self._store, steps, self._units)) as planned:
-                leaves += count_findings(self._threads, planned, contested)
+                leaves += count_findings(self._threads, planned, placed)
         return +leaves
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WORDS_OF_COUNTS = {
     "kept": "units stand for messages that are damaged, as the existing queues have them",
     "repeated": "units lead to the message after one that is lost, once more",
-    "misnumbered": "messages have a queue offset that cannot be right: they get the next place",
+    "misnumbered": "messages have another place in their queue than QUEUEOFFSET says",
     "duplicates": "messages have a queue offset that their queue had already: they get no place and count as lost",
     "anew": "times a queue began again at 0: its topic was deleted and made again",
 }

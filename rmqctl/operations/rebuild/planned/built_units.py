@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from zlib_ng import zlib_ng
 
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
@@ -28,12 +27,11 @@ class _Kept:
     """The units of one rebuilt queue in the temporary file (spool).
 
     `first` is the queue offset of the queue's first unit. `portions` are the parts of the temporary file that contain
-    the units. `crc` is the CRC-32 of the units.
+    the units.
     """
 
     def __init__(self) -> None:
         self.first = 0
-        self.crc = 0
         self.portions: list[slice] = []
 
 
@@ -44,9 +42,8 @@ class BuiltUnits:
     """
 
     def __init__(self) -> None:
-        self._spool = Spool()
+        self._spool: Spool | None = None
         self._queues: dict[QueueKey, _Kept] = {}
-        self._files: dict[Path, PlannedFile] | None = None
 
     @property
     def keys(self) -> list[QueueKey]:
@@ -64,42 +61,23 @@ class BuiltUnits:
     def _put(self, kept: _Kept, queue_offset: int, units: Rows) -> None:
         if not kept.portions:
             kept.first = queue_offset
-        data = units.tobytes()
-        kept.portions.append(self._spool.put(data))
-        kept.crc = zlib_ng.crc32(data, kept.crc)
-
-    def are_as(self, others: BuiltUnits) -> bool:
-        """Return whether `others` has the same queues and units."""
-        return self._prints() == others._prints()
-
-    def _prints(self) -> dict[QueueKey, tuple[int, int]]:
-        return {key: (kept.first, kept.crc) for key, kept in self._queues.items()}
+        if self._spool is None:
+            self._spool = Spool()
+        kept.portions.append(self._spool.put(units.tobytes()))
 
     def files(self, folder: Path, file_size: int) -> dict[Path, PlannedFile]:
         """Return the files of the queues below `folder`, each of `file_size` bytes.
 
         After a call of `files`, no unit can be added.
         """
-        if self._files is None:
-            self._files = dict(self._made_files(folder, file_size))
-        return self._files
-
-    def _made_files(self, folder: Path, file_size: int) -> Iterator[tuple[Path, PlannedFile]]:
-        portions, whole = self._spool.view(), Spool()
-        places = {}
-        for key, kept in self._queues.items():
-            parts = [whole.put(portions[portion]) for portion in kept.portions]
-            if parts:
-                places[key] = slice(parts[0].start, parts[-1].stop)
-        view = whole.view()
-        for (topic, queue_id), place in places.items():
-            first = self._queues[topic, queue_id].first * CQ_UNIT.size
-            for begin, file in _files(first, view[place], file_size):
-                yield folder / topic / str(queue_id) / f"{begin:020d}", file
-
-    def close(self) -> None:
-        """Close the temporary file."""
-        self._spool.close()
+        if self._spool is None:
+            return {}
+        units = self._spool.gathered({key: kept.portions for key, kept in self._queues.items()})
+        return {
+            folder / topic / str(queue_id) / f"{begin:020d}": file
+            for (topic, queue_id), data in units.items()
+            for begin, file in _files(self._queues[topic, queue_id].first * CQ_UNIT.size, data, file_size)
+        }
 
 
 def _files(first: int, data: memoryview, file_size: int) -> Iterator[tuple[int, PlannedFile]]:

@@ -1,0 +1,1 @@
+"""Disordered queues, and the rule that places their messages."""

@@ -1,0 +1,346 @@
+"""Queues whose messages do not simply follow one another.
+
+`rmqctl.operations.rebuild.places.place` has the rule. A first pass over the log finds these queues (`QueueBuilder`), a
+second pass collects their messages here, in a temporary file. `build` places the messages of one queue after the other,
+and fills the places that stay empty between them:
+
+- with the existing unit, if it leads between the two messages: to damage, or to a record that a flipped bit keeps from
+  its queue (`strays.py`);
+- else with the unit of the next message. A broker would end the queue at an empty place, and a unit that leads nowhere
+  makes it skip the rest of the file. Consumers must always be able to handle a repeated message.
+
+Places before the first message are filled where lost messages explain them, or existing units.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqctl.format.columns import UNITS, row_type
+from rmqctl.format.cq_unit import PLACES_MAX
+from rmqctl.format.message import MIN_SIZE
+from rmqctl.kernels.dispatch_scan import DELAYED, IS_PLACEHOLDER, MULTI_DISPATCH
+from rmqctl.logfile.memory.mapped_memory import Spool
+from rmqctl.operations.rebuild.built_queue import QueueCounts, is_unit, without_addresses
+from rmqctl.operations.rebuild.places.place import Room, Run, place
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+from rmqctl.store.dispatch.dispatch_rules import queue_destinations
+from rmqctl.store.dispatch.light_queues import is_left_out_topic
+from rmqctl.store.dispatch.units import have_units
+from rmqctl.store.read.consume_queue import ConsumeQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from rmqctl.format.columns import Flags, Numbers, Row, Rows
+    from rmqctl.format.message import Message
+    from rmqctl.operations.rebuild.built_queue import BuiltQueue
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
+    from rmqctl.store.dispatch.dispatch_rules import DispatchTarget
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+BLOCK = 16384  # units
+NO_NUMBER, DROPPED = -(2**32), -(2**33)
+# a message of the queue, in log order; `light` is 0 for the queue's own messages, else LIGHT or LEFT_OUT
+MESSAGES = row_type("i8 physical_offset queue_offset tags_code store_timestamp", "i4 size traits light")
+LIGHT, LEFT_OUT = 1, 2  # named in INNER_MULTI_DISPATCH; the same, of a topic that later versions leave out
+
+
+class LostRanges:
+    """The ranges of the log from which messages may be lost, in log order."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._before = [0]  # total size of the ranges before the range with the same index
+
+    def add(self, physical_offset: int, size: int) -> None:
+        """Add a range behind the others."""
+        self._begins.append(physical_offset)
+        self._before.append(self._before[-1] + size)
+
+    def go_on_with(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Add the ranges that `to_list` returned."""
+        for physical_offset, size in ranges:
+            self.add(physical_offset, size)
+
+    def to_list(self) -> list[tuple[int, int]]:
+        """Return the physical offset and size of each range."""
+        return [
+            (at, behind - before)
+            for at, before, behind in zip(self._begins, self._before, self._before[1:], strict=False)
+        ]
+
+    def are_in(self, physical_offsets: Numbers) -> Flags:
+        """Return, for each physical offset, whether it is in a range."""
+        begins = np.array([-1, *self._begins], np.int64)
+        ends = begins + np.concatenate(([0], np.diff(np.array(self._before, np.int64))))
+        return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
+
+    def has(self, physical_offset: int) -> bool:
+        """Return whether a physical offset is in a range."""
+        at = bisect_right(self._begins, physical_offset) - 1
+        return at >= 0 and physical_offset < self._begins[at] + self._before[at + 1] - self._before[at]
+
+    def between(self, start: int, end: int) -> int:
+        """Return how many bytes are lost between two physical offsets."""
+        return self._before[bisect_left(self._begins, end)] - self._before[bisect_left(self._begins, start)]
+
+
+class PlacedQueues:
+    """Collects the messages of the queues `keys`, and builds these queues.
+
+    `before` is the existing store. `delay_of` returns the delay (ms) of a queue of SCHEDULE_TOPIC_XXXX, and
+    `message_at` the message at a physical offset. With `leaves_topics_out`, the broker may leave topics out of light
+    queues. Methods raise OSError.
+    """
+
+    def __init__(
+        self,
+        before: ReadOnlyStore,
+        builder: DispatchRequestBuilder,
+        keys: Collection[QueueKey],
+        lost: LostRanges,
+        delay_of: Callable[[int], int],
+        message_at: Callable[[int], Message | None],
+        *,
+        leaves_topics_out: bool,
+    ) -> None:
+        self._before = before
+        self._log_begin = before.commit_log.min_offset
+        self._builder = builder
+        self._portions: dict[QueueKey, list[slice]] = {key: [] for key in keys}
+        self._spool = Spool()
+        self._is_wanted = np.zeros(0, np.bool_)
+        self._lost = lost
+        self._delay_of = delay_of
+        self._message_at = message_at
+        self._leaves_topics_out = leaves_topics_out
+
+    def put(self, described: DispatchColumns) -> None:
+        """Collect the next messages of the log, which must be in log order."""
+        known = len(self._is_wanted)
+        added = [key in self._portions for key in self._builder.keys[known:]]
+        self._is_wanted = np.concatenate((self._is_wanted, np.array(added, np.bool_)))
+        rows = described.messages[have_units(described.messages)]
+        for number in np.unique(rows["queue"][self._is_wanted[rows["queue"]]]).tolist():
+            self._keep(self._builder.keys[number], rows[rows["queue"] == number])
+        for row in rows[rows["traits"] & MULTI_DISPATCH != 0]:
+            self._keep_light(int(row["physical_offset"]))
+
+    def build(self, open_queue: Callable[[QueueCounts], BuiltQueue]) -> Iterator[BuiltQueue]:
+        """Yield the built queues. `open_queue` returns the receiver of a queue's units."""
+        for key, rows in self._spool.gathered(self._portions).items():
+            messages = np.frombuffer(rows, MESSAGES)
+            if messages["light"].any():  # they were kept behind the queue's own messages of the same batch
+                messages = messages[np.argsort(messages["physical_offset"], kind="stable")]
+            yield self._build(key, messages, open_queue)
+
+    def _keep(self, key: QueueKey, rows: Rows) -> None:
+        messages = np.zeros(len(rows), MESSAGES)
+        for name in ("physical_offset", "queue_offset", "tags_code", "store_timestamp", "size", "traits"):
+            messages[name] = rows[name]
+        if key[0] == SCHEDULE_TOPIC:
+            delayed = messages["traits"] & DELAYED != 0
+            messages["tags_code"][delayed] = messages["store_timestamp"][delayed] + self._delay_of(key[1])
+        self._portions[key].append(self._spool.put(messages.tobytes()))
+
+    def _keep_light(self, physical_offset: int) -> None:
+        message = self._message_at(physical_offset)
+        for target in queue_destinations(message)[1:] if message is not None else ():
+            key = target.topic, target.queue_id
+            if message is None or key not in self._portions:
+                continue
+            row = np.zeros(1, MESSAGES)
+            row["physical_offset"], row["size"], row["queue_offset"] = (
+                physical_offset,
+                message.size,
+                target.queue_offset,
+            )
+            row["tags_code"] = light_tags_code(target, message, self._delay_of)
+            row["store_timestamp"] = message.store_timestamp
+            row["light"] = LEFT_OUT if is_left_out_topic(message.topic) else LIGHT
+            self._portions[key].append(self._spool.put(row.tobytes()))
+
+    def _build(self, key: QueueKey, messages: Rows, open_queue: Callable[[QueueCounts], BuiltQueue]) -> BuiltQueue:
+        numbers, dropped = messages["queue_offset"], messages[:0]
+        if messages["light"].any():
+            numbers = self._as_dispatched(messages, self._units(key, messages)[0])
+            dropped = messages[(numbers == DROPPED) & (messages["light"] != LEFT_OUT)]
+            messages, numbers = messages[numbers != DROPPED], numbers[numbers != DROPPED]
+        numbers = np.where((numbers >= 0) & (numbers < PLACES_MAX), numbers, NO_NUMBER)
+
+        def room(before: int, message: int) -> Room:
+            start, end = _end_of(messages[before]), int(messages[message]["physical_offset"])
+            end = max(start, end)  # files of the log may overlap
+            return Room((end - start) // MIN_SIZE, self._lost.between(start, end) // MIN_SIZE)
+
+        units, into_damage = self._units(key, messages)
+        placed = place(_runs(numbers), units, into_damage, room)
+        first = placed[0].place if placed else 0
+        front = self._front(key, placed[0], messages) if first else 0
+        queue = open_queue(QueueCounts(*key, min_offset=front, max_offset=front))
+        self._count_unplaced(queue.counts, messages, numbers, placed)
+        for row in dropped:
+            queue.counts.count_duplicate(int(row["physical_offset"]), int(row["size"]))
+        behind = self._log_begin
+        for run in placed:
+            self._fill(queue, messages[run.message], run.place, behind)
+            for at in range(run.message, run.message_end, BLOCK):
+                part = messages[at : min(at + BLOCK, run.message_end)]
+                places = queue.counts.max_offset + np.arange(len(part))
+                queue.counts.misnumbered += int(
+                    np.count_nonzero((part["queue_offset"] != places) & (part["light"] == 0))
+                )
+                queue.put(_units_of(part), part["store_timestamp"])
+            behind = _end_of(messages[run.message_end - 1])
+        return queue
+
+    def _units(self, key: QueueKey, messages: Rows) -> tuple[list[Run], list[range]]:
+        """Return the existing units that lead to `messages`, and into damage."""
+        order = np.argsort(messages["physical_offset"], kind="stable")  # files of the log may overlap
+        offsets = messages["physical_offset"][order]
+        runs: list[Run] = []
+        into_damage: list[range] = []
+        before = self._before.queues.get(key)
+        for slot, units in blocks_of(before, 0, PLACES_MAX):
+            found = np.minimum(offsets.searchsorted(units["physicalOffset"]), len(offsets) - 1)
+            used = is_unit(units)
+            leads = used & (offsets[found] == units["physicalOffset"]) if len(offsets) else used & False
+            places = np.flatnonzero(leads)
+            runs += _runs(slot + places, order[found[places]])
+            lost = np.flatnonzero(used & ~leads & self._lost.are_in(units["physicalOffset"]))
+            into_damage += (range(slot + at, slot + at + 1) for at in lost.tolist())
+        return runs, into_damage
+
+    def _as_dispatched(self, messages: Rows, units: Sequence[Run]) -> Numbers:
+        """Return the places that dispatch gives a light queue's messages.
+
+        A message with a higher number than the queue's next goes to the queue's end, unless lost messages explain the
+        number. DROPPED are messages that dispatch leaves out.
+        """
+        numbers = messages["queue_offset"].copy()
+        places = np.full(len(messages), -1)
+        for run in units:
+            places[run.message : run.message_end] = run.place + np.arange(run.length)
+        last_served = units[-1].message_end if units else 0
+        if len(numbers) > 2 and places[0] < 0 < numbers[1] == numbers[2] - 1:
+            numbers[0] = numbers[1] - 1  # one damaged number moves no other message
+        end = behind = 0
+        for at, message in enumerate(messages):
+            number, is_left_out = int(numbers[at]), message["light"] == LEFT_OUT
+            lost = self._lost.between(behind, int(message["physical_offset"])) // MIN_SIZE
+            if places[at] >= 0:
+                number = int(places[at])
+            elif message["light"] and (
+                (is_left_out and self._leaves_topics_out and (at < last_served or not behind))
+                or (number < end and (number > 0 or is_left_out))  # as `gets_no_unit`
+            ):
+                numbers[at] = DROPPED
+                continue
+            elif message["light"] and (number == 0 or (behind and number - end > lost)):
+                number = end
+            numbers[at], end, behind = number, max(end, number + 1), _end_of(message)
+        return numbers
+
+    def _front(self, key: QueueKey, first: Run, messages: Rows) -> int:
+        """Return the place at which a queue begins.
+
+        It is before the first message's place if lost messages, or units that lead between the log's begin and the
+        message, explain the places before. If the log begins at physical offset 0, a queue should not begin with
+        pre-blanks: a pre-blank leads to physical offset 0, so a broker would begin there, and skip the queue file.
+        """
+        before, behind = self._before.queues.get(key), int(messages[first.message]["physical_offset"])
+        front = first.place
+        if not self._log_begin:
+            front = 0
+        elif isinstance(before, ConsumeQueue):
+            front = min(before.min_offset(self._log_begin), first.place)
+        known = sum(
+            int(np.count_nonzero(_lie_between(old, self._log_begin, behind) | (old["physicalOffset"] == behind)))
+            for _, old in blocks_of(before, front, first.place)
+        )
+        places, confirmed = first.place - front, not self._log_begin and first.length > 1
+        lost = self._lost.between(self._log_begin, behind)
+        explained = places * MIN_SIZE <= behind - self._log_begin and (confirmed or (places - known) * MIN_SIZE <= lost)
+        return front if explained else first.place
+
+    def _fill(self, queue: BuiltQueue, message: Row, end: int, behind: int) -> None:
+        """Fill the places up to `end`, before a message.
+
+        Before these places, the queue's messages end at the physical offset `behind`.
+        """
+        counts = queue.counts
+        key, at_message = counts.key, int(message["physical_offset"])
+        for at in range(counts.max_offset, end, BLOCK):
+            units = np.repeat(_units_of(np.array([message])), min(BLOCK, end - at))
+            for slot, old in blocks_of(self._before.queues.get(key), at, at + len(units)):
+                kept = _lie_between(old, behind, at_message)
+                units[slot - at :][: len(old)][kept] = without_addresses(old[kept], self._before.extensions.get(key))
+                counts.kept += int(np.count_nonzero(kept))
+                counts.strays += int(np.count_nonzero(~self._lost.are_in(old["physicalOffset"][kept])))
+            counts.repeated += int(np.count_nonzero(units["physicalOffset"] == at_message))
+            queue.put(units, np.full(len(units), message["store_timestamp"]))
+
+    def _count_unplaced(self, counts: QueueCounts, messages: Rows, numbers: Numbers, placed: Sequence[Run]) -> None:
+        """Count the messages without a unit, those before a new begin apart."""
+        unplaced = np.ones(len(messages), np.bool_)
+        for run in placed:
+            unplaced[run.message : run.message_end] = False
+        begins = np.flatnonzero((numbers[:-1] == 0) & (numbers[1:] == 1) & ~unplaced[:-1])
+        if len(begins) and begins[-1] > 0:
+            earlier = messages[: begins[-1]][unplaced[: begins[-1]]]
+            counts.anew = int(np.count_nonzero(numbers[1:] == 0))
+            if not isinstance(self._before.queues.get(counts.key), ConsumeQueue):
+                counts.earlier, counts.earlier_bytes = len(earlier), int(earlier["size"].sum(dtype=np.int64))
+            unplaced[: begins[-1]] = False
+        for row in messages[unplaced & (messages["traits"] & IS_PLACEHOLDER == 0)]:
+            counts.count_duplicate(int(row["physical_offset"]), int(row["size"]))
+
+
+def light_tags_code(target: DispatchTarget, message: Message, delay_of: Callable[[int], int]) -> int:
+    """Return the tagsCode of a light queue's unit, or the delivery time (ms)."""
+    return message.store_timestamp + delay_of(message.queue_id) if target.scheduled else target.tags_code
+
+
+def _runs(places: Numbers, messages: Numbers | None = None) -> list[Run]:
+    """Return the runs of places and messages (None: all) that both increase by one."""
+    messages = np.arange(len(places)) if messages is None else messages
+    if not len(places):
+        return []
+    breaks = np.flatnonzero((np.diff(places) != 1) | (np.diff(messages) != 1)) + 1
+    starts = np.concatenate(([0], breaks))
+    counts = np.diff(np.concatenate((starts, [len(places)])))
+    return [Run(*run) for run in zip(places[starts].tolist(), messages[starts].tolist(), counts.tolist(), strict=True)]
+
+
+def blocks_of(queue: UnitQueue | None, start: int, end: int) -> Iterator[tuple[int, Rows]]:
+    """Yield (queue offset of the first unit, units) of an existing queue.
+
+    All units have queue offsets in [start, end).
+    """
+    if isinstance(queue, ConsumeQueue):
+        for slot, data in queue.blocks(max(start, queue.first_offset), min(end, queue.max_offset)):
+            yield slot, np.frombuffer(data, UNITS)
+
+
+def _units_of(messages: Rows) -> Rows:
+    units = np.empty(len(messages), UNITS)
+    units["physicalOffset"], units["size"] = messages["physical_offset"], messages["size"]
+    units["tagsCode"] = messages["tags_code"]
+    return units
+
+
+def _lie_between(units: Rows, start: int, end: int) -> Flags:
+    """Return which units lead to messages in [start, end) of the log."""
+    offsets = units["physicalOffset"]
+    found: Flags = is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
+    return found
+
+
+def _end_of(message: Row) -> int:
+    return int(message["physical_offset"]) + int(message["size"])
