@@ -1,4 +1,4 @@
-"""Fast lists of folders that have only regular files.
+"""Fast lists of folders that have only folders, or only regular files.
 
 A store may have 200,000 consume queues. Almost every queue has a folder of its own with one small file. Therefore the
 functions in this module call the operating system directly, and know folders by descriptor and name.
@@ -62,6 +62,22 @@ def plain_folders(parent: str, names: Iterable[str], *, reads: bool) -> Iterator
             yield found and sorted(found, key=itemgetter(0))
     finally:
         os.close(above)
+
+
+def plain_names(folder: str) -> list[tuple[str, bool]]:
+    """Return the names in a folder, sorted, each with whether it is a folder.
+
+    Raises OSError, also if the last name in `folder` is a link, and if the names can be listed, but not used.
+    """
+    descriptor = os.open(folder, FOLDER_FLAGS)
+    try:
+        with os.scandir(descriptor) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for name, _ in found[:1]:
+            os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    finally:
+        os.close(descriptor)
+    return sorted(found)
 
 
 def _examine_files(folder: int) -> list[PlainFile] | None:

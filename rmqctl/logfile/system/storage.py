@@ -16,18 +16,18 @@ import sys
 from contextlib import contextmanager, nullcontext, suppress
 from enum import Enum
 from itertools import repeat
-from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.errors import may_open
 from rmqctl.logfile.access import place
 from rmqctl.logfile.access.place import names_below, naming, reached
-from rmqctl.logfile.system.plain_folders import BLOCK_BYTES, FILE_FLAGS, FOLDER_FLAGS, PlainFile, plain_folders
+from rmqctl.logfile.system.plain_folders import BLOCK_BYTES, FILE_FLAGS, PlainFile, plain_folders, plain_names
 from rmqctl.logfile.system.small_files import SmallFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
 
 
 class Kind(Enum):
@@ -94,7 +94,7 @@ class DiskSpace(NamedTuple):
 
 
 OPEN_FILES_MAX = 64
-_FOLDER = Kind.DIRECTORY  # Python 3.11 needs 0.2 µs to look up a member of an Enum
+_FOLDER, _MISSING = Kind.DIRECTORY, Kind.MISSING  # Python 3.11 needs 0.2 µs to look up a member of an Enum
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
 
 
@@ -137,13 +137,6 @@ class Storage:
         """
         if not self._is_inside(path.parent):
             return Entry(path.name, path, Kind.LINK_OUT)
-        return self._entry_in_folder(path)
-
-    def _entry_in_folder(self, path: Path) -> Entry:
-        """Return the entry at `path`; the caller has checked the folder of `path`.
-
-        Raises OSError, but not for a missing file.
-        """
         try:
             found = self._status(path)
             if stat.S_ISLNK(found.st_mode):
@@ -165,11 +158,7 @@ class Storage:
         """
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
-        if self._is_direct:
-            paths = sorted(folder.iterdir(), key=attrgetter("name"))  # faster than joining each name
-        else:
-            paths = [folder / name for name in self.names(folder)]
-        entries = map(self._entry_in_folder, paths)
+        entries = [self.entry(folder / name) for name in self.names(folder)]
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
     def plain_folders(self, parent: str, names: Iterable[str]) -> Iterator[list[PlainFile] | None]:
@@ -184,62 +173,34 @@ class Storage:
             return repeat(None)
         return plain_folders(parent, names, reads=self.small_files is not None and self.small_files.has_room)
 
-    def _is_plainly_inside(self, folder: str) -> bool:
-        """Return whether the path `folder` leads into a trusted folder.
-
-        Only the last name in `folder` may be a link, which the caller must not follow. If the folder above is that of
-        the last call, the function needs no Path.
-        """
-        above = os.path.dirname(folder)
-        if not self._is_direct or (above != self._last_inside and not self._is_inside(Path(above))):
-            return False
-        self._last_inside = above
-        return True
-
-    @property
-    def _is_direct(self) -> bool:
-        """Return whether a file can be reached by its path alone.
-
-        The result is False for a subclass, and if a folder is held open (`place.hold`).
-        """
-        return type(self) is Storage and not place.holds_any()
-
     def kinds(self, folder: str) -> list[tuple[str, Kind]]:
         """Return the names in a folder, sorted, with their kinds.
 
-        The list is empty if the folder does not exist. On most file systems, `kinds` is several times as fast as
-        `listing`, because it needs no status of each file, and no Path for files and folders. Raises OSError.
+        The list is empty if the folder does not exist. For a folder of folders, `kinds` is several times as fast as
+        `listing`: it needs neither a status nor a Path of each. Raises OSError.
         """
-        if not self._is_direct:
-            return [(entry.name, entry.kind) for entry in self.listing(Path(folder))]
         if self._is_plainly_inside(folder):
-            with suppress(OSError):  # a link, or no folder; what cannot be listed is an error below
-                return self._kinds_in(folder, FOLDER_FLAGS)
-        if self.entry(Path(folder)).kind is not Kind.DIRECTORY:
-            return []
-        return self._kinds_in(folder, FOLDER_FLAGS & ~os.O_NOFOLLOW)
+            with suppress(OSError):  # a link, no folder, or one that cannot be read, which is an error of `listing`
+                found = plain_names(folder)
+                kinds = [
+                    (name, _FOLDER if is_folder else self.entry(Path(folder, name)).kind) for name, is_folder in found
+                ]
+                return [pair for pair in kinds if pair[1] is not _MISSING]
+        return [(entry.name, entry.kind) for entry in self.listing(Path(folder))]
 
-    def _kinds_in(self, folder: str, flags: int) -> list[tuple[str, Kind]]:
-        descriptor = os.open(folder, flags)
-        try:
-            with os.scandir(descriptor) as found:
-                entries = [*found]
-            with suppress(FileNotFoundError):  # a live broker deletes files
-                for entry in entries[:1]:  # a folder that can be listed, but not entered, is an error here
-                    os.stat(entry.name, dir_fd=descriptor, follow_symlinks=False)
-            names = sorted([entry.name for entry in entries if entry.is_dir(follow_symlinks=False)])
-            if len(names) == len(entries):
-                return [(name, _FOLDER) for name in names]
-            kinds = [(entry.name, self._kind_of(entry, folder)) for entry in entries]
-        finally:
-            os.close(descriptor)
-        return sorted([pair for pair in kinds if pair[1] is not Kind.MISSING], key=itemgetter(0))
+    def _is_plainly_inside(self, folder: str) -> bool:
+        """Return whether a folder can be opened by its path alone, if it is no link.
 
-    def _kind_of(self, entry: os.DirEntry[str], folder: str) -> Kind:
-        if entry.is_dir(follow_symlinks=False):
-            return Kind.DIRECTORY
-        is_file = entry.is_file(follow_symlinks=False)
-        return Kind.FILE if is_file else self._entry_in_folder(Path(folder, entry.name)).kind
+        Not in a subclass, and not if a folder is held open (`place.hold`). If the folder above is that of the last
+        call, no Path is needed.
+        """
+        if type(self) is not Storage or place.holds_any():
+            return False
+        above = os.path.dirname(folder)
+        if above != self._last_inside and not self._is_inside(Path(above)):
+            return False
+        self._last_inside = above
+        return True
 
     def stamp(self, path: Path) -> Stamp | None:
         """Return the state of `path`.
@@ -317,18 +278,13 @@ class Storage:
 
         Raises OSError.
         """
+        data = b""
         try:
-            data = os.pread(descriptor, size, position)
-            if len(data) == size or not data:
-                return data
-            parts = [data]
-            got = len(data)
-            while got < size and (data := os.pread(descriptor, size - got, position + got)):
-                parts.append(data)
-                got += len(data)
+            while len(data) < size and (more := os.pread(descriptor, size - len(data), position + len(data))):
+                data += more  # nearly always at once, and then without a copy
         except OSError as error:
             raise with_path(error, descriptor) from error
-        return b"".join(parts)
+        return data
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes from `position` on.
@@ -429,26 +385,23 @@ class Storage:
         if len(self._opened) > min(OPEN_FILES_MAX, may_open() // 8):
             self._opened.pop(next(iter(self._opened))).close()
 
-    @contextmanager
-    def keeping_small_files(self) -> Iterator[None]:
+    def keeping_small_files(self) -> AbstractContextManager[None]:
         """Cache the contents of small files until the end of the `with` block.
 
         Changes of the store during the block may stay unnoticed.
         """
-        before = self.small_files
-        self.small_files = before or SmallFiles()
-        try:
-            yield
-        finally:
-            self.small_files = before
+        return self._with_small_files(self.small_files or SmallFiles())
 
-    @contextmanager
-    def reading_small_files_again(self) -> Iterator[None]:
+    def reading_small_files_again(self) -> AbstractContextManager[None]:
         """Read small files from the disk until the end of the `with` block.
 
         The contents that `keeping_small_files` caches are not used.
         """
-        before, self.small_files = self.small_files, None
+        return self._with_small_files(None)
+
+    @contextmanager
+    def _with_small_files(self, small_files: SmallFiles | None) -> Iterator[None]:
+        before, self.small_files = self.small_files, small_files
         try:
             yield
         finally:

@@ -85,9 +85,6 @@ class WritableStorage(Storage):
             raise
         return Entry(path.name, path, Kind.LINK_OUT) if stat.S_ISLNK(found.st_mode) else entry_of(path, found)
 
-    def _entry_in_folder(self, path: Path) -> Entry:
-        return super()._entry_in_folder(path) if self.follow_links or self._is_named(path) else self.entry(path)
-
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder, sorted."""
         return super().names(folder) if self.follow_links else place.names(folder, self._roots)

@@ -111,10 +111,11 @@ class ExpiredQueues:
         storage = self._store.storage
         going = {decision.path for decision in self.decisions if decision.goes}
         for part in QUEUE_PARTS:
-            for topic in storage.listing(self._store.path.part(part)):
-                if topic.kind is Kind.DIRECTORY and self._is_unused(topic.name):
-                    queues = [entry.path for entry in storage.listing(topic.path) if entry.kind is Kind.DIRECTORY]
-                    for folder in (*queues, topic.path):
+            for name, kind in storage.kinds(str(self._store.path.part(part))):
+                if kind is Kind.DIRECTORY and self._is_unused(name):
+                    topic = self._store.path.part(part) / name
+                    queues = [entry.path for entry in storage.listing(topic) if entry.kind is Kind.DIRECTORY]
+                    for folder in (*queues, topic):
                         self._look_at_folder(folder, going)
 
     def _look_at_folder(self, folder: Path, going: set[str]) -> None:

@@ -275,9 +275,7 @@ def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Chang
 
 
 def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
-    topics_in = {
-        part: {entry.name for entry in store.storage.listing(store.path.part(part))} for part in store_path.QUEUE_PARTS
-    }
+    topics_in = {part: dict(store.storage.kinds(str(store.path.part(part)))) for part in store_path.QUEUE_PARTS}
     for counts in rebuild.result.queues:
         made = rebuild.parts_of(counts.topic)
         for part in store_path.QUEUE_PARTS:
