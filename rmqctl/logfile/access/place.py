@@ -1,4 +1,4 @@
-"""Access to paths, without following symbolic links in the store.
+"""Paths, and access to them without following symbolic links in the store.
 
 The owner of a store may replace a folder in the store by a link at any moment. The operating system follows links in
 the folders of a path. When rmqctl changes a store, it opens the folders of a path one by one. Each folder is opened by
@@ -70,6 +70,33 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
     return parts[len(start) :]
 
 
+def is_path_text(text: str) -> bool:
+    """Return whether a text can be a path.
+
+    A path has no NUL, and can be encoded in the encoding of file names. For any other text, `os.open` raises ValueError
+    instead of OSError.
+    """
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def from_root(root: Path, path: str) -> Path:
+    """Return a folder below `root` as a path that begins with `root`.
+
+    A folder that is not below `root` is returned unchanged. STORE can be a relative path while broker.conf has absolute
+    paths.
+    """
+    for own, other in (
+        (os.path.abspath(root), os.path.abspath(path)),
+        (os.path.realpath(root), os.path.realpath(path)),
+    ):
+        if Path(other).is_relative_to(own):
+            return root / Path(other).relative_to(own)
+    return Path(path)
+
+
 @contextmanager
 def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
     """Yield the last name of `path`, and a descriptor of its parent folder.
@@ -130,6 +157,33 @@ def naming(path: Path) -> Iterator[None]:
 def _has_link(path: Path) -> bool:
     """Return whether a path, or a folder above the path, is a link."""
     return any(os.path.islink(folder) for folder in (path, *path.parents))
+
+
+def with_path(error: OSError, descriptor: int) -> OSError:
+    """Return `error` with the path of the open file.
+
+    An OSError has no path if the failed call used a descriptor.
+    """
+    try:
+        path = _path_of(descriptor)
+    except OSError:
+        return error
+    return error if error.filename is not None else OSError(error.errno, error.strerror, path)
+
+
+def _path_of(descriptor: int) -> str:
+    """Return the path of an open file.
+
+    Raises OSError.
+    """
+    path = os.readlink(f"/proc/self/fd/{descriptor}")
+    if not path.endswith(" (deleted)"):
+        return path
+    found = os.fstat(descriptor)  # Linux also adds `(deleted)` if a file got its name after it was opened
+    with os.scandir(os.path.dirname(path)) as entries:
+        return next(
+            (entry.path for entry in entries if os.path.samestat(entry.stat(follow_symlinks=False), found)), path
+        )
 
 
 def status(path: Path, roots: Collection[Path]) -> os.stat_result:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.errors import may_open
 from rmqctl.logfile.access import place
-from rmqctl.logfile.access.place import names_below, naming, reached
+from rmqctl.logfile.access.place import names_below, naming, reached, with_path
+from rmqctl.logfile.access.trusted_folders import TrustedFolders
 from rmqctl.logfile.system.plain_folders import BLOCK_BYTES, FILE_FLAGS, PlainFile, plain_folders, plain_names
 from rmqctl.logfile.system.small_files import SmallFiles
 
@@ -110,10 +111,9 @@ class Storage:
 
     def __init__(self, root: Path, *, follow_links: bool = False) -> None:
         self.root = root
-        self.named = [root]
         self.follow_links = follow_links
-        self._trusted = [Path(os.path.realpath(root))]
-        self._inside: dict[Path, bool] = {}
+        self._trusted = TrustedFolders(root, follow_links=follow_links)
+        self.named = self._trusted.named
         self._last_inside: str | None = None
         self._opened: dict[int, Closeable] = {}
 
@@ -122,8 +122,7 @@ class Storage:
 
         `folder` is a commit log folder that broker.conf names.
         """
-        self.named.append(folder)
-        self._trusted.append(Path(os.path.realpath(folder)))
+        self._trusted.trust(folder)
 
     def display(self, path: Path) -> str:
         """Return `path` as findings show it: relative to the store, if possible."""
@@ -135,12 +134,12 @@ class Storage:
 
         Raises OSError, but not for a missing file.
         """
-        if not self._is_inside(path.parent):
+        if not self._trusted.contain(path.parent):
             return Entry(path.name, path, Kind.LINK_OUT)
         try:
             found = self._status(path)
             if stat.S_ISLNK(found.st_mode):
-                if not self._may_follow(path):
+                if not self._trusted.may_follow(path):
                     return Entry(path.name, path, Kind.LINK_OUT)
                 found = self._status(path, follow=True)
         except (FileNotFoundError, NotADirectoryError):
@@ -197,7 +196,7 @@ class Storage:
         if type(self) is not Storage or place.holds_any():
             return False
         above = os.path.dirname(folder)
-        if above != self._last_inside and not self._is_inside(Path(above)):
+        if above != self._last_inside and not self._trusted.contain(Path(above)):
             return False
         self._last_inside = above
         return True
@@ -254,9 +253,9 @@ class Storage:
             with naming(Path(path)) if held is not None else nullcontext():
                 if error.errno != errno.ELOOP:
                     raise
-                if not self._may_follow(Path(path)):
+                if not self._trusted.may_follow(Path(path)):
                     raise OSError(errno.ELOOP, "a symbolic link out of the store", str(path)) from error
-                descriptor = os.open(self._real_path(Path(path)), FILE_FLAGS)
+                descriptor = os.open(self._trusted.real_path(Path(path)), FILE_FLAGS)
         return regular(descriptor, path)
 
     def duplicate(self, descriptor: int) -> int:
@@ -429,87 +428,6 @@ class Storage:
         finally:
             os.close(descriptor)
 
-    def _is_inside(self, folder: Path) -> bool:
-        """Return whether the real path of a folder is inside a trusted folder.
-
-        For a folder that is not below `root`, the result is True, because the user chose this folder.
-        """
-        if self.follow_links or names_below(folder, self.root) is None:
-            return True
-        known = self._inside.get(folder)
-        if known is None:
-            known = self._inside[folder] = self._is_folder_below(folder) or self._may_follow(folder)
-        return known
-
-    def _is_folder_below(self, folder: Path) -> bool:
-        """Return whether a folder is below a trusted folder, and is not a link.
-
-        The result is False for `.` and `/`, which have no parent.
-        """
-        if folder == folder.parent:
-            return False
-        try:
-            found = self._status(folder)
-        except OSError:
-            return False
-        return not stat.S_ISLNK(found.st_mode) and self._is_inside(folder.parent)
-
-    def _may_follow(self, link: Path) -> bool:
-        if self.follow_links:
-            return True
-        target = self._real_path(link)
-        return any(target.is_relative_to(trusted) for trusted in self._trusted)
-
-    def _real_path(self, path: Path) -> Path:
-        """Return the real path of a path, with all links followed.
-
-        The real paths of the folders in `named` come from `_trusted`.
-        """
-        for folder, real in zip(self.named, self._trusted, strict=True):
-            names = names_below(path, folder)
-            if names is not None:
-                return Path(os.path.realpath(real.joinpath(*names)))
-        return Path(os.path.realpath(path))
-
-
-def is_path_text(text: str) -> bool:
-    """Return whether a text can be a path.
-
-    A path has no NUL, and can be encoded in the encoding of file names. For any other text, `os.open` raises ValueError
-    instead of OSError.
-    """
-    try:
-        return "\0" not in os.fsencode(text).decode("latin-1")
-    except UnicodeEncodeError:
-        return False
-
-
-def with_path(error: OSError, descriptor: int) -> OSError:
-    """Return `error` with the path of the open file.
-
-    An OSError has no path if the failed call used a descriptor.
-    """
-    try:
-        path = _path_of(descriptor)
-    except OSError:
-        return error
-    return error if error.filename is not None else OSError(error.errno, error.strerror, path)
-
-
-def _path_of(descriptor: int) -> str:
-    """Return the path of an open file.
-
-    Raises OSError.
-    """
-    path = os.readlink(f"/proc/self/fd/{descriptor}")
-    if not path.endswith(" (deleted)"):
-        return path
-    found = os.fstat(descriptor)  # Linux also adds `(deleted)` if a file got its name after it was opened
-    with os.scandir(os.path.dirname(path)) as entries:
-        return next(
-            (entry.path for entry in entries if os.path.samestat(entry.stat(follow_symlinks=False), found)), path
-        )
-
 
 def regular(descriptor: int, path: Path | str) -> int:
     """Return `descriptor` if the open file at `path` is a regular file.
@@ -543,21 +461,6 @@ def _kind(mode: int) -> Kind:
     if stat.S_ISREG(mode):
         return Kind.FILE
     return Kind.DIRECTORY if stat.S_ISDIR(mode) else Kind.OTHER
-
-
-def from_root(root: Path, path: str) -> Path:
-    """Return a folder below `root` as a path that begins with `root`.
-
-    A folder that is not below `root` is returned unchanged. STORE can be a relative path while broker.conf has absolute
-    paths.
-    """
-    for own, other in (
-        (os.path.abspath(root), os.path.abspath(path)),
-        (os.path.realpath(root), os.path.realpath(path)),
-    ):
-        if Path(other).is_relative_to(own):
-            return root / Path(other).relative_to(own)
-    return Path(path)
 
 
 def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.access import place
-from rmqctl.logfile.system.storage import Entry, Kind, Stamp, Storage, entry_of, regular, with_path, within_time
+from rmqctl.logfile.system.storage import Entry, Kind, Stamp, Storage, entry_of, regular, within_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,7 +194,7 @@ class WritableStorage(Storage):
                 rest = rest[count:]
                 position += count
         except OSError as error:
-            raise with_path(error, descriptor) from error
+            raise place.with_path(error, descriptor) from error
 
     def allocate(self, descriptor: int, position: int, size: int) -> None:
         """Allocate the blocks of [position, position + size) on disk.
@@ -208,7 +208,7 @@ class WritableStorage(Storage):
         try:
             fallocate(descriptor, position, size)
         except OSError as error:
-            raise with_path(error, descriptor) from error
+            raise place.with_path(error, descriptor) from error
 
     def map(self, descriptor: int, size: int) -> mmap.mmap:
         """Map the first `size` bytes of a file into memory.
@@ -219,7 +219,7 @@ class WritableStorage(Storage):
         try:
             return mmap.mmap(descriptor, size)
         except OSError as error:
-            raise with_path(error, descriptor) from error
+            raise place.with_path(error, descriptor) from error
 
     def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
         """Prepare a range of a mapping for writing.
@@ -233,14 +233,14 @@ class WritableStorage(Storage):
             _LIBC.madvise(ctypes.byref(memory), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
             and ctypes.get_errno() != errno.EINVAL
         ):
-            raise with_path(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())), descriptor)
+            raise place.with_path(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())), descriptor)
 
     def sync(self, descriptor: int) -> None:
         """Flush the written bytes to disk."""
         try:
             getattr(os, "fdatasync", os.fsync)(descriptor)
         except OSError as error:
-            raise with_path(error, descriptor) from error
+            raise place.with_path(error, descriptor) from error
 
     def set_modified(self, descriptor: int, time_ms: int) -> None:
         """Set a file's time of modification to `time_ms`, in ms since 1970.
@@ -251,14 +251,14 @@ class WritableStorage(Storage):
         try:
             os.utime(descriptor, ns=(time_ns, time_ns))
         except OSError as error:
-            raise with_path(error, descriptor) from error
+            raise place.with_path(error, descriptor) from error
 
     def resize(self, descriptor: int, size: int) -> None:
         """Cut a file to `size` bytes, or extend it by a hole."""
         try:
             os.ftruncate(descriptor, size)
         except OSError as error:
-            raise with_path(error, descriptor) from error
+            raise place.with_path(error, descriptor) from error
 
     def sync_file(self, path: Path) -> None:
         """Flush the content and the times of a file to disk."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
-from rmqctl.logfile.system.storage import Kind, Storage, is_path_text
+from rmqctl.logfile.access.place import is_path_text
+from rmqctl.logfile.system.storage import Kind, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, LayoutNotSupported, NotAStore, Unreadable
-from rmqctl.logfile.access.place import is_same
+from rmqctl.logfile.access.place import from_root, is_same
 from rmqctl.logfile.system.remote_storage import root_text, storage_of
-from rmqctl.logfile.system.storage import Kind, from_root
+from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
     from rmqctl.logfile.system.storage import Entry, Storage
