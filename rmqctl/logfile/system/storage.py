@@ -215,6 +215,13 @@ class Storage:
         mtime_ns = within_time(found.st_mtime_ns)
         return Stamp(kind, found.st_size, mtime_ns, mode, found.st_uid, found.st_gid, found.st_dev)
 
+    def present(self, path: Path) -> Stamp:
+        """Return the state of `path`. Raises OSError, also for a missing file."""
+        found = self.stamp(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return found
+
     def disk_space(self, path: Path) -> DiskSpace | None:
         """Return the free space on the disk of `path`.
 

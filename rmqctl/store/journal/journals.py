@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from rmqctl.errors import ChangedSince, NeedsRecovery, StoreInUse, Unreadable
+from rmqctl.errors import ChangedSince, ChangeFailed, NeedsRecovery, StoreInUse, Unreadable, reason
 from rmqctl.logfile.system.storage import Kind, Storage, tree_of
 from rmqctl.store.config.json_file import read_json
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, LOCK
@@ -389,6 +389,17 @@ def in_use(root: Path) -> StoreInUse:
     return StoreInUse(
         "a broker, or another rmqctl, has the store open", path=str(root), hint="stop it, or work on a copy"
     )
+
+
+def change_failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
+    """Return the error for a change or an undo that the system did not let finish.
+
+    `state` says how the store is now.
+    """
+    if error.filename and Path(error.filename).is_relative_to(root):
+        return ChangeFailed(f"{reason(error)}; {state}", path=str(error.filename), hint=hint)
+    where = f"{error.filename}: " if error.filename else ""
+    return ChangeFailed(f"{where}{reason(error)}; {state}", path=str(root), hint=hint)
 
 
 def kept_bytes(storage: Storage, entry: JournalEntry) -> int:

@@ -14,70 +14,64 @@ The list shows the steps of a change, in order. The steps "keep", "write" and "r
                2. restore everything; each step can be repeated
                3. delete journal.json, and then the folder
 
-`journals.py` describes and reads the folder of a change. The store may be half changed if journal.json exists without
-`done`. The store may be half changed if journal.json exists with `undoing`. While a store is half changed, only
-`undo_last` may change the store.
+`journals.py` describes and reads the folder of a change. `preparation.py` says what journal.json lists, and `undo.py`
+restores it. The store may be half changed if journal.json exists without `done`. The store may be half changed if
+journal.json exists with `undoing`. While a store is half changed, only `undo_last` may change the store.
 """
 
 from __future__ import annotations
 
 import errno
-import time
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import AS_OWNER_HINT, ChangeFailed, NoRoom, StoreInUse, Unreadable, reason
+from rmqctl.errors import ChangeFailed, StoreInUse, Unreadable
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
-from rmqctl.logfile.system.storage import Kind, tree_of
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.store.config.json_file import can_be_read
 from rmqctl.store.config.store_path import COMMITLOG, LOCK
 from rmqctl.store.journal import pre_image
 from rmqctl.store.journal.changes import Delete, Install, Resize, Zero
-from rmqctl.store.journal.journal_rules import KEPT, STAGING, may_move, may_write
+from rmqctl.store.journal.journal_rules import KEPT, STAGING
 from rmqctl.store.journal.journals import (
     DONE,
     JOURNAL_FOLDER,
     LOCK_WAS_MISSING,
-    LOCK_WAS_MISSING_PARTIAL,
     MANIFEST,
     UNDOING,
     JournalState,
+    change_failed,
     check_finished,
     check_none_unfinished,
     check_unchanged,
     has_traces,
     in_use,
     list_journals,
-    named_folders,
     next_number,
     prints,
     refusal,
     rmqctl_folder,
     to_json,
-    watched_prints,
 )
-from rmqctl.store.journal.manifest import Manifest, Moved, PreImage
+from rmqctl.store.journal.manifest import Manifest, Moved
+from rmqctl.store.journal.preparation import check_may_change, prepare
+from rmqctl.store.journal.undo import changed_folders, forget, sync_folders, tidy, undo
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-    from rmqctl.logfile.system.storage import Stamp
     from rmqctl.store.journal.changes import Change, InPlace
     from rmqctl.store.journal.journals import JournalEntry
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 NUMBER_DIGITS = 4
-ROOM_FOR_ITSELF = 64 * 1024  # bytes, for folders and `done`
-REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def nothing() -> None:
-    """Do nothing. The function `nothing` is the default `commit` callback."""
+    """Do nothing: the default of `commit`."""
 
 
 class Journal:
@@ -113,7 +107,7 @@ class Journal:
 
         Raises NeedsRecovery if another change is half done. Raises StoreInUse, Unreadable, ChangeFailed and OSError.
         """
-        root_mtime_ns = _present(storage, root).mtime_ns
+        root_mtime_ns = storage.present(root).mtime_ns
         lock = None
         try:
             storage.reserve()
@@ -127,11 +121,11 @@ class Journal:
         except BaseException as error:
             storage.release()
             with suppress(OSError, Unreadable):
-                _tidy(storage, root, root_mtime_ns)
+                tidy(storage, root, root_mtime_ns)
             if lock is not None:
                 storage.close(lock)
             if isinstance(error, OSError):
-                raise _failed(root, error, "nothing was changed") from error
+                raise change_failed(root, error, "nothing was changed") from error
             raise
         journal = cls(storage, root, lock, verb, summary, folder, root_mtime_ns)
         journal.goes_on = suspended is not None
@@ -191,8 +185,8 @@ class Journal:
         Raises OSError.
         """
         self._is_over = True
-        _forget(self._storage, self._folder)
-        _tidy(self._storage, self._root, self._root_mtime_ns)
+        forget(self._storage, self._folder)
+        tidy(self._storage, self._root, self._root_mtime_ns)
 
     def suspend(self) -> None:
         """Keep the staged files, so that a later `begin` can continue the change.
@@ -212,15 +206,11 @@ class Journal:
 
     def _execute(self, changes: Sequence[Change], commit: Callable[[], None]) -> None:
         storage, root, folder = self._storage, self._root, self._folder
-        manifest = self._manifest(changes)
-        if not can_be_read(to_json(manifest)):
-            raise OSError(errno.EFBIG, "too many places for one change that can be taken back", str(folder / MANIFEST))
-        _check_may_change(storage, root, manifest)
-        self._check_room(manifest)
-        like = _present(storage, root)
+        manifest = prepare(storage, root, folder, self._verb, self._summary, self._root_mtime_ns, changes)
+        like = storage.present(root)
         for change in changes:
             if isinstance(change, Install):
-                file_tree.settle(storage, change.staged, like, self._modes_at(change.path))
+                file_tree.settle(storage, change.staged, like, _modes_at(storage, root, change.path))
         for image in manifest.files:
             if image.kept is not None:
                 pre_image.keep(storage, root / image.path, image, folder / image.kept)
@@ -231,104 +221,16 @@ class Journal:
         _apply(storage, root, folder, manifest, changes)
         storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
 
-    def _modes_at(self, path: str) -> file_tree.Modes:
-        """Return the modes for a new file at `path`.
-
-        The modes are copied from an existing file near `path`, or from a log file.
-        """
-        near = [
-            self._root / path,
-            *(self._root / above for above in Path(path).parents if above != Path()),
-            self._root / COMMITLOG,
-        ]
-        return file_tree.modes_of(self._storage, near)
-
-    def _manifest(self, changes: Sequence[Change]) -> Manifest:
-        storage, root = self._storage, self._root
-        _check_paths(root, changes, named_folders(storage))
-        moved = [
-            self._moved(number, change) for number, change in enumerate(changes) if isinstance(change, Delete | Install)
-        ]
-        in_place: dict[str, list[InPlace]] = {}
-        for change in changes:
-            if not isinstance(change, Delete | Install):
-                in_place.setdefault(change.path, []).append(change)
-        files = [self._pre_image(number, path, of) for number, (path, of) in enumerate(in_place.items())]
-        made: list[str] = []
-        folders = {".": self._root_mtime_ns}
-        for path in (each.path for each in moved):
-            above, missing = _missing_above(storage, root, path)
-            made += [name for name in missing if name not in made]
-            folders.setdefault(above, _present(storage, root / above).mtime_ns)
-        touched = [image.path for image in files] + [each.path for each in moved]
-        return Manifest(
-            self._verb,
-            self._summary,
-            time.time_ns() // 1_000_000,
-            [change.to_json() for change in changes],
-            files,
-            moved,
-            made,
-            folders,
-            watched_prints(storage, root, touched),
-        )
-
-    def _moved(self, number: int, change: Delete | Install) -> Moved:
-        found = self._storage.stamp(self._root / change.path)
-        kept = f"{KEPT}/moved-{number}" if found is not None else None
-        is_link = found is not None and found.kind is Kind.OTHER
-        if isinstance(change, Install):
-            _present(self._storage, change.staged)
-            return Moved(change.path, kept, str(change.staged.relative_to(self._folder)), is_link)
-        if found is None:
-            raise FileNotFoundError(2, "there is nothing to delete", str(self._root / change.path))
-        return Moved(change.path, kept, None, is_link)
-
-    def _pre_image(self, number: int, path: str, changes: Sequence[InPlace]) -> PreImage:
-        stamp = _present(self._storage, self._root / path)
-        if stamp.kind is not Kind.FILE:
-            raise OSError(22, "not a file, which could be changed in place", str(self._root / path))
-        ranges = pre_image.merged((begin, min(end, stamp.size)) for begin, end in _ranges(stamp.size, changes))
-        descriptor = self._storage.open(self._root / path)
-        try:
-            pieces = [piece for each in ranges for piece in pre_image.nonzero_pieces(self._storage, descriptor, *each)]
-        finally:
-            self._storage.close(descriptor)
-        return PreImage(path, stamp.size, stamp.mtime_ns, ranges, pieces, f"{KEPT}/bytes-{number}" if pieces else None)
-
-    def _check_room(self, manifest: Manifest) -> None:
-        """Check that the disk has room for the change.
-
-        Files that are renamed into the journal need no disk space. Raises NoRoom.
-        """
-        here = _present(self._storage, self._folder).device
-        from_elsewhere = [
-            self._storage.entry(path).allocated
-            for moved in manifest.moved
-            for path, stamp in tree_of(self._storage, self._root / moved.path)
-            if stamp.device != here and stamp.kind is Kind.FILE
-        ]
-        needed = (
-            sum(image.kept_bytes for image in manifest.files)
-            + sum(from_elsewhere)
-            + len(to_json(manifest))
-            + ROOM_FOR_ITSELF
-        )
-        free = self._storage.free_bytes(self._folder)
-        if needed > free:
-            what = f"what is changed is kept first: that needs {needed} bytes on this disk, which has {free} free"
-            raise NoRoom(what, path=str(self._root), hint="nothing was changed; make room and try again")
-
     def _taken_back(self, error: OSError) -> ChangeFailed:
         if self._take_back():
-            return _failed(self._root, error, "the store is as it was before")
+            return change_failed(self._root, error, "the store is as it was before")
         if self._storage.stamp(self._folder / MANIFEST) is None:
             state, then = "nothing was changed", "takes away what is left of it"
         elif self._storage.stamp(self._folder / DONE) is None:
             state, then = "the store is half changed", "brings it back"
         else:
             state, then = "all was changed, but may not be on the disk", "takes it back"
-        return _failed(self._root, error, state, f"rmqctl undo {quoted(self._root)} {then}")
+        return change_failed(self._root, error, state, f"rmqctl undo {quoted(self._root)} {then}")
 
     def _take_back(self) -> bool:
         """Undo a failed change; return whether the undo succeeded."""
@@ -337,17 +239,9 @@ class Journal:
             self._storage.unlink(self._folder / DONE)  # first, or the change would count as complete
             ours = [entry for entry in list_journals(self._storage, self._root) if entry.folder == self._folder]
             for entry in ours:
-                _undo(self._storage, self._root, entry, self._root_mtime_ns)
+                undo(self._storage, self._root, entry, self._root_mtime_ns)
             return bool(ours)
         return False
-
-
-def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
-    """Return a ChangeFailed with the message of `error` and the text `state`."""
-    if error.filename and Path(error.filename).is_relative_to(root):
-        return ChangeFailed(f"{reason(error)}; {state}", path=str(error.filename), hint=hint)
-    where = f"{error.filename}: " if error.filename else ""
-    return ChangeFailed(f"{where}{reason(error)}; {state}", path=str(root), hint=hint)
 
 
 def _new_folder(storage: WritableStorage, root: Path, verb: str, root_mtime_ns: int) -> Path:
@@ -360,7 +254,7 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str, root_mtime_ns: 
     number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
     for entry in entries:
         if entry.state is JournalState.NOT_BEGUN:
-            _forget(storage, entry.folder)
+            forget(storage, entry.folder)
     folder = rmqctl_folder(root) / JOURNAL_FOLDER / f"{number:0{NUMBER_DIGITS}d}-{verb}"
     try:
         storage.make_folder(folder / STAGING, PRIVATE_FOLDER_MODE)
@@ -411,48 +305,36 @@ def undo_last(
     Raises ChangedSince if the store was written to after the change, and `force` is False. Raises StoreInUse and
     Unreadable. Raises ChangeFailed if the system reports an error. After ChangeFailed, `undo_last` can be called again.
     """
-    is_begun = False
-
-    def begin() -> None:
-        nonlocal is_begun
-        commit()
-        is_begun = True
-
+    state, hint = "nothing was changed", ""
     try:
-        return _undo_last(root, storage, force=force, commit=begin)
+        if not has_traces(storage, root):
+            return None
+        with _locked(storage, root) as root_mtime_ns:
+            entry = next(reversed(list_journals(storage, root)), None)
+            if entry is not None:
+                _check_may_undo(storage, root, entry, force=force)
+            commit()
+            state, hint = "the undo did not come to its end", f"rmqctl undo {quoted(root)} goes on with it"
+            if entry is None:
+                tidy(storage, root, root_mtime_ns)
+                return None
+            if entry.is_unfinished or entry.state is JournalState.DONE:
+                storage.replace_file(entry.folder / UNDOING, b"")
+            undo(storage, root, entry, root_mtime_ns)
+            return entry
     except OSError as error:
-        state = "the undo did not come to its end" if is_begun else "nothing was changed"
-        hint = f"rmqctl undo {quoted(root)} goes on with it" if is_begun else ""
         if error.errno == errno.ELOOP:
             hint = "give --follow-links where that link is meant"
-        raise _failed(root, error, state, hint) from error
+        raise change_failed(root, error, state, hint) from error
 
 
-def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Callable[[], None]) -> JournalEntry | None:
-    if not has_traces(storage, root):
-        return None
-    root_mtime_ns = _present(storage, root).mtime_ns
-    lock = _take_lock(storage, root)
-    try:
-        entries = list_journals(storage, root)
-        if not entries:
-            commit()
-            _tidy(storage, root, root_mtime_ns)
-            return None
-        entry = entries[-1]
-        if entry.fault is not None:
-            raise refusal(root, entry)
-        if not force:
-            check_unchanged(storage, root, entry)
-        if entry.manifest is not None and entry.state is JournalState.DONE:
-            _check_may_change(storage, root, entry.manifest)
-        commit()
-        if entry.is_unfinished or entry.state is JournalState.DONE:
-            storage.replace_file(entry.folder / UNDOING, b"")
-        _undo(storage, root, entry, root_mtime_ns)
-        return entry
-    finally:
-        storage.close(lock)
+def _check_may_undo(storage: WritableStorage, root: Path, entry: JournalEntry, *, force: bool) -> None:
+    if entry.fault is not None:
+        raise refusal(root, entry)
+    if not force:
+        check_unchanged(storage, root, entry)
+    if entry.manifest is not None and entry.state is JournalState.DONE:
+        check_may_change(storage, root, entry.manifest)
 
 
 def drop(
@@ -468,40 +350,37 @@ def drop(
     done. Raises StoreInUse. Raises ChangeFailed if the system reports an error. After ChangeFailed, `drop` can be
     called again.
     """
-    option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
-    with _failures_told(root, "not all was dropped", f"rmqctl undo {quoted(root)} {option} goes on with it"):
-        return _drop(root, storage, damaged, commit)
-
-
-def _drop(root: Path, storage: WritableStorage, damaged: str | None, commit: Callable[[], None]) -> list[JournalEntry]:
-    if not has_traces(storage, root):
-        return []
-    root_mtime_ns = _present(storage, root).mtime_ns
-    lock = _take_lock(storage, root)
     try:
-        entries = list_journals(storage, root)
-        if damaged is not None:
-            entries = [entry for entry in entries if entry.fault is not None and entry.folder.name == damaged]
-        check_finished(root, entries)
-        commit()
-        dropped = entries if damaged is not None else [entry for entry in entries if entry.fault is None]
-        for entry in dropped:
-            _forget(storage, entry.folder)
-        if storage.stamp(rmqctl_folder(root) / LOCK_WAS_MISSING) is not None and not list_journals(storage, root):
-            storage.unlink(rmqctl_folder(root) / LOCK_WAS_MISSING)  # `lock` stays, because it now belongs to the store
-        _tidy(storage, root, root_mtime_ns)
-        return dropped
-    finally:
-        storage.close(lock)
+        if not has_traces(storage, root):
+            return []
+        with _locked(storage, root) as root_mtime_ns:
+            entries = list_journals(storage, root)
+            if damaged is not None:
+                entries = [entry for entry in entries if entry.fault is not None and entry.folder.name == damaged]
+            check_finished(root, entries)
+            commit()
+            dropped = entries if damaged is not None else [entry for entry in entries if entry.fault is None]
+            for entry in dropped:
+                forget(storage, entry.folder)
+            if storage.stamp(rmqctl_folder(root) / LOCK_WAS_MISSING) is not None and not list_journals(storage, root):
+                storage.unlink(rmqctl_folder(root) / LOCK_WAS_MISSING)  # `lock` stays: it now belongs to the store
+            tidy(storage, root, root_mtime_ns)
+            return dropped
+    except OSError as error:
+        option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
+        hint = f"rmqctl undo {quoted(root)} {option} goes on with it"
+        raise change_failed(root, error, "not all was dropped", hint) from error
 
 
 @contextmanager
-def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
-    """Raise ChangeFailed if the `with` block raises an OSError."""
+def _locked(storage: WritableStorage, root: Path) -> Iterator[int]:
+    """Lock the store; yield the time that its folder had before, in ns."""
+    root_mtime_ns = storage.present(root).mtime_ns
+    lock = _take_lock(storage, root)
     try:
-        yield
-    except OSError as error:
-        raise _failed(root, error, state, hint) from error
+        yield root_mtime_ns
+    finally:
+        storage.close(lock)
 
 
 def _take_lock(storage: WritableStorage, root: Path) -> int:
@@ -519,86 +398,10 @@ def _take_lock(storage: WritableStorage, root: Path) -> int:
     return lock
 
 
-def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) -> None:
-    """Check that the changes can be undone one by one, in any order.
-
-    An undo must be possible after the store was moved to another folder. Raises ValueError if a path makes an undo
-    impossible.
-    """
-    moved = [Path(change.path) for change in changes if isinstance(change, Delete | Install)]
-    in_place = {Path(change.path) for change in changes if not isinstance(change, Delete | Install)}
-    taken = set(moved)
-    if len(taken) < len(moved) or taken & in_place:
-        raise ValueError("a path is deleted or installed twice, or changed in place, too")
-    for path in (*moved, *in_place):
-        if not taken.isdisjoint(path.parents):
-            raise ValueError(f"{path} lies in a folder that is deleted or installed")
-        if ".." in path.parts or (path.is_absolute() and path.is_relative_to(root.absolute())):
-            raise ValueError(f"{path}: paths are relative to the store's root")
-    may = [may_move if isinstance(change, Delete | Install) else may_write for change in changes]
-    for rule, change in zip(may, changes, strict=True):
-        if not rule(change.path, named):
-            raise ValueError(f"{change.path}: no journal may change it")
-
-
-def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
-    """Yield the byte range that each change overwrites or cuts off in a file.
-
-    The file has `size` bytes.
-    """
-    for change in changes:
-        if isinstance(change, Resize):
-            yield min(size, change.size), size
-            size = change.size
-            continue
-        begin, end = (
-            (change.begin, change.end) if isinstance(change, Zero) else (change.offset, change.offset + change.size)
-        )
-        if not 0 <= begin <= end <= size:
-            raise ValueError(f"bytes {begin} to {end} of {change.path}, which has {size}")
-        yield begin, end
-
-
-def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
-    """Raise ChangeFailed if the user lacks a permission for a change or an undo.
-
-    Raises OSError.
-    """
-    folders = [
-        root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)
-    ]  # a moved folder's own `..` changes
-    for path in (
-        *(root / image.path for image in manifest.files),
-        *(root / name for name in manifest.folders),
-        *folders,
-    ):
-        if storage.stamp(path) is None:  # deleted by someone else
-            continue
-        try:
-            storage.check_may_change(path)
-        except OSError as error:
-            if error.errno in REFUSALS:
-                hint = f"{AS_OWNER_HINT}, where it can be written"
-                raise _failed(root, error, "nothing was changed", hint) from error
-            raise
-
-
-def _is_folder(storage: WritableStorage, path: Path) -> bool:
-    stamp = storage.stamp(path)
-    return stamp is not None and stamp.kind is Kind.DIRECTORY
-
-
-def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str, list[str]]:
-    """Return the nearest existing folder above a path, and the missing folders.
-
-    The missing folders are returned in order, the outermost folder first.
-    """
-    missing = []
-    above = Path(path).parent
-    while storage.stamp(root / above) is None:
-        missing.append(str(above))
-        above = above.parent
-    return str(above), missing[::-1]
+def _modes_at(storage: WritableStorage, root: Path, path: str) -> file_tree.Modes:
+    """Return the modes of a file near `path`, or of a log file."""
+    above = (root / folder for folder in Path(path).parents if folder != Path())
+    return file_tree.modes_of(storage, [root / path, *above, root / COMMITLOG])
 
 
 def _apply(storage: WritableStorage, root: Path, folder: Path, manifest: Manifest, changes: Sequence[Change]) -> None:
@@ -614,7 +417,7 @@ def _apply(storage: WritableStorage, root: Path, folder: Path, manifest: Manifes
     for image in manifest.files:
         storage.set_mtime(root / image.path, image.mtime_ns)
         storage.sync_file(root / image.path)
-    _sync_folders(storage, [folder / KEPT, *_folders_of(root, manifest), folder / STAGING])
+    sync_folders(storage, [folder / KEPT, *changed_folders(root, manifest), folder / STAGING])
 
 
 def _carry_out_move(storage: WritableStorage, root: Path, folder: Path, moved: Moved) -> None:
@@ -631,110 +434,10 @@ def _carry_out_in_place(storage: WritableStorage, path: Path, change: InPlace) -
             storage.resize(descriptor, change.size)
         elif not isinstance(change, Zero):
             storage.write(descriptor, change.offset, change.data)
-        elif change.end == _present(storage, path).size:  # a file's tail becomes a hole
+        elif change.end == storage.present(path).size:  # a file's tail becomes a hole
             storage.resize(descriptor, change.begin)
             storage.resize(descriptor, change.end)
         else:
             pre_image.zero(storage, descriptor, change.begin, change.end)
     finally:
         storage.close(descriptor)
-
-
-def _folders_of(root: Path, manifest: Manifest) -> list[Path]:
-    """Return the folders of the store in which a name was added or removed."""
-    return sorted({(root / path).parent for path in (*manifest.made, *(moved.path for moved in manifest.moved))})
-
-
-def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
-    for folder in folders:
-        if storage.stamp(folder) is not None:
-            storage.sync_folder(folder)
-
-
-def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
-    """Restore everything that the change has changed.
-
-    After an error, the call can be repeated. The undo does not write to files that are unchanged or already restored.
-    An unchanged file may be read-only.
-    """
-    manifest = entry.manifest
-    if manifest is not None:
-        for moved in reversed(manifest.moved):
-            _move_back(storage, root, entry.folder, moved)
-        for made in reversed(manifest.made):
-            _remove_if_empty(storage, root / made)
-        for image in manifest.files:
-            if storage.stamp(root / image.path) is not None:  # else someone deleted the file
-                _put_back(
-                    storage, root / image.path, image, entry.folder / image.kept if image.kept is not None else None
-                )
-        _sync_folders(storage, [*_folders_of(root, manifest), entry.folder / KEPT])
-        for name, mtime_ns in manifest.folders.items():
-            _set_mtime(storage, root / name, mtime_ns)
-            storage.sync_folder(root / name)
-        root_mtime_ns = manifest.folders["."]
-    _forget(storage, entry.folder)
-    _tidy(storage, root, root_mtime_ns)
-
-
-def _put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
-    if pre_image.is_as_it_was(storage, path, image, kept):
-        storage.sync_file(path)  # the restored bytes may not be on disk yet
-    else:
-        pre_image.put_back(storage, path, image, kept)
-
-
-def _set_mtime(storage: WritableStorage, folder: Path, mtime_ns: int) -> None:
-    if _present(storage, folder).mtime_ns != mtime_ns:
-        storage.set_mtime(folder, mtime_ns)
-
-
-def _move_back(storage: WritableStorage, root: Path, folder: Path, moved: Moved) -> None:
-    path = root / moved.path
-    file_tree.remove_leftovers(storage, path)
-    if moved.kept is None:
-        file_tree.remove(storage, path)
-    elif storage.stamp(folder / moved.kept) is not None:
-        file_tree.remove(storage, path)
-        storage.make_folder(path.parent)
-        file_tree.move(storage, folder / moved.kept, path)
-
-
-def _remove_if_empty(storage: WritableStorage, folder: Path) -> None:
-    if storage.stamp(folder) is not None and not storage.names(folder):
-        storage.remove_folder(folder)
-
-
-def _forget(storage: WritableStorage, folder: Path) -> None:
-    """Remove a journal that is not needed any more.
-
-    journal.json is removed first, because the other files have no meaning without journal.json.
-    """
-    if storage.stamp(folder / MANIFEST) is not None:
-        storage.unlink(folder / MANIFEST)
-    file_tree.remove(storage, folder)
-    storage.sync_folder(folder.parent)
-
-
-def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
-    """Remove rmqctl's folder if the store has no journal.
-
-    The folder `expired` and files that rmqctl did not create are kept.
-    """
-    folder = rmqctl_folder(root)
-    if storage.stamp(folder) is not None and not list_journals(storage, root):
-        if storage.stamp(folder / LOCK_WAS_MISSING) is not None:
-            storage.unlink(root / LOCK)
-            storage.unlink(folder / LOCK_WAS_MISSING)
-        file_tree.remove(storage, folder / LOCK_WAS_MISSING_PARTIAL)
-        _remove_if_empty(storage, folder / JOURNAL_FOLDER)
-        _remove_if_empty(storage, folder)
-        storage.sync_folder(root)
-    storage.set_mtime(root, root_mtime_ns)
-
-
-def _present(storage: WritableStorage, path: Path) -> Stamp:
-    stamp = storage.stamp(path)
-    if stamp is None:
-        raise FileNotFoundError(2, "No such file or directory", str(path))
-    return stamp

@@ -24,9 +24,9 @@ def journal_rows(storage: Storage, entries: list[JournalEntry]) -> list[dict[str
 
 def steps_of(storage: Storage, store: Path, entry: JournalEntry) -> dict[str, Any]:
     """Return the key `undo` of a row, with the steps that undo the change."""
-    from rmqctl.store.journal.undo_steps import undo_steps
+    from rmqctl.store.journal.undo import undo_steps
 
-    return {"undo": undo_steps(storage, store, entry)}
+    return {"undo": list(undo_steps(storage, store, entry))}
 
 
 def journal_row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
