@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.errors import ChangedSince, ChangeFailed, NeedsRecovery, NoRoom, RmqctlError, StoreInUse, Unreadable
+from rmqctl.errors import ChangeFailed, NeedsRecovery, RmqctlError, StoreInUse, Unreadable
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.journal.changes import Change, Delete, Install, Resize, Write, Zero
-from rmqctl.store.journal.journals import JournalState, kept_bytes, list_journals
+from rmqctl.store.journal.journals import JournalState, list_journals
 from rmqctl.store.journal.transaction import Journal, drop, undo_last
 from tests.support.faulty_system import (
     CRASHES,
@@ -29,15 +29,7 @@ from tests.support.faulty_system import (
 )
 
 SIZE = 20_000
-NOTHING = "commitlog/00000000000000060000"
 Tree = dict[str, tuple[bytes | None, int, int]]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on the disk is the faulty system's to say."""
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, lambda _: None)
 
 
 def some_store(root: Path, *, lock: bool = True) -> Path:
@@ -155,23 +147,6 @@ def test_changed_and_back(lock: bool, storage: type[WritableStorage], tmp_path: 
     assert undo(root) is None
 
 
-def test_the_newest_is_undone_first(tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store", lock=False)
-    trees = [tree(root)]
-    for number in range(3):
-        with Journal.begin(root, "checkpoint-set", "a time", WritableStorage(root)) as journal:
-            journal.execute([Write("checkpoint", number, b"x")])
-        trees.append({name: found for name, found in tree(root).items() if not name.startswith(".rmqctl")})
-    assert [entry.number for entry in list_journals(WritableStorage(root), root)] == [1, 2, 3]
-    for expected in trees[-2:0:-1]:
-        assert undo(root) is JournalState.DONE
-        assert without_times(
-            {name: found for name, found in tree(root).items() if not name.startswith(".rmqctl")}
-        ) == without_times(expected)
-    assert undo(root) is JournalState.DONE
-    assert tree(root) == trees[0]
-
-
 def check_left(root: Path, before: Tree, after: dict[str, bytes | None], *, power_failed: bool = False) -> str:
     """What a crash left is the old store or the new one, or undo brings the old one back; which of them."""
     left = without_rmqctl(without_times(tree(root)))
@@ -282,28 +257,6 @@ def changed(root: Path) -> None:
     change_all(root)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("storage", [WritableStorage, pytest.param(TwoDisks, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("prepare", [changed, half_changed])
-@pytest.mark.parametrize("fault", CRASHES)
-def test_a_crash_at_every_call_of_an_undo(
-    fault: Fault, prepare: Callable[[Path], object], storage: type[WritableStorage], tmp_path: Path
-) -> None:
-    before = tree(some_store(tmp_path / "old", lock=False))
-
-    def check(system: FaultySystem) -> None:
-        left = system.root.with_name(f"{system.root.name}-left")
-        system.after_power_failure(left, random.Random(system.at) if system.at % 3 else None)
-        undo(left, force=True)
-        assert without_times(tree(left)) == without_times(before)
-        shutil.rmtree(left)
-        undo(system.root)
-        assert with_times(system.root) == {name: of for name, of in before.items() if name != "."}
-
-    points = crash_points(tmp_path, fault, prepare, lambda root: undo(root, storage), check)
-    assert points > (3 if fault is Fault.CRASH_WITHIN else 60)
-
-
 @pytest.mark.parametrize("fault", CRASHES)
 def test_a_crash_at_every_call_of_a_drop(fault: Fault, tmp_path: Path) -> None:
     """The new store stays, and the next drop takes away what is left."""
@@ -354,25 +307,6 @@ def test_an_error_at_every_call_of_a_change(fault: Fault, tmp_path: Path) -> Non
             "the store is half changed",
             "all was changed, but may not be on the disk",
         }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", [fault for fault in ERRORS if fault is not Fault.SHORT_WRITE])
-def test_an_undo_that_failed_is_done_again(fault: Fault, tmp_path: Path) -> None:
-    before = tree(some_store(tmp_path / "old", lock=False))
-    failed = 0
-    for system in every_fault(tmp_path, fault):
-        changed(system.root)
-        descriptors = open_descriptors()
-        with system:
-            try:
-                undo(system.root)
-            except ChangeFailed:
-                failed += 1
-        assert open_descriptors() == descriptors
-        undo(system.root)
-        assert with_times(system.root) == {name: of for name, of in before.items() if name != "."}
-    assert failed == system.calls > 1 or fault is Fault.FULL_DISK
 
 
 def test_short_writes_are_gone_on_with(tmp_path: Path) -> None:
@@ -457,111 +391,12 @@ def test_a_store_in_use_is_not_touched(tmp_path: Path) -> None:
         broker.communicate()
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "commitlog/00000000000000000000",
-        "consumequeue/a/0/00000000000000000000",
-        "commitlog/00000000000000040000",
-        "abort",
-        "checkpoint",
-    ],
-)
-def test_what_was_written_since_is_not_lost(path: str, tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    change_all(root)
-    (root / path).write_bytes(b"by a broker")
-    before = tree(root)
-    with pytest.raises(
-        ChangedSince, match=f"written to since `rmqctl recover`: {path}; .*\\(--force undoes the change anyway\\)"
-    ):
-        undo(root)
-    assert tree(root) == before
-    undo(root, force=True)
-    assert not (root / ".rmqctl").exists()
-
-
-def test_a_forced_undo_brings_back_all_that_the_change_reached(tmp_path: Path) -> None:
-    """Also zeros that are not zeros any more, and what was put where something was deleted."""
-    root = some_store(tmp_path / "store")
-    before = without_times(tree(root))
-    change_all(root)
-    with (root / "commitlog/00000000000000020000").open("r+b") as file:
-        file.seek(7000)
-        file.write(b"new" * 3000)
-    (root / "consumequeue/b/0").mkdir(parents=True)
-    (root / "consumequeue/b/0/new").write_bytes(b"new")
-    (root / "abort").write_bytes(b"4711")
-    undo(root, force=True)
-    assert without_times(tree(root)) == before
-
-
-def test_where_a_broker_ran_on_a_half_changed_store_it_is_not_undone(tmp_path: Path) -> None:
-    root = tmp_path / "store"
-    half_changed(root)
-    (root / "commitlog/00000000000000040000").write_bytes(b"by a broker")
-    with pytest.raises(ChangedSince):
-        undo(root)
-
-
-def test_deleting_and_replacing_needs_no_room(tmp_path: Path) -> None:
-    """However large a file is: it is renamed."""
-    root = some_store(tmp_path / "store")
-    with (root / "commitlog/00000000000000040000").open("wb") as file:
-        file.truncate(2**43)
-    inode = (root / "commitlog/00000000000000040000").stat().st_ino
-    with Journal.begin(root, "clean", "", WritableStorage(root)) as journal:
-        journal.execute([Delete("commitlog/00000000000000040000")])
-    undo(root)
-    assert (root / "commitlog/00000000000000040000").stat().st_ino == inode
-
-
-def test_without_room_nothing_is_changed(tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    before = tree(root)
-
-    class Full(WritableStorage):
-        def free_bytes(self, folder: Path) -> int:
-            return 2**16
-
-    with pytest.raises(NoRoom, match=r"needs \d{5,6} bytes on this disk, which has 65536 free \(nothing was changed"):
-        change_all(root, Full)
-    assert tree(root) == before
-
-
-def test_only_what_is_not_zero_is_kept(tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    with (root / "commitlog/00000000000000040000").open("wb") as file:
-        file.truncate(2**26)
-        for at in (10_000, 2**25, 2**26 - 10):
-            file.seek(at)
-            file.write(b"0123456789")
-    before = tree(root)
-    with Journal.begin(root, "truncate", "", WritableStorage(root)) as journal:
-        journal.execute([Zero("commitlog/00000000000000040000", 5, 2**26)])
-    (entry,) = list_journals(WritableStorage(root), root)
-    assert kept_bytes(WritableStorage(root), entry) < 40_000  # blocks of the disk
-    assert (root / "commitlog/00000000000000040000").stat().st_blocks < 100
-    assert not any((root / "commitlog/00000000000000040000").read_bytes())
-    undo(root)
-    assert tree(root) == before
-
-
 def test_files_that_are_installed_belong_to_whom_the_store_does(tmp_path: Path) -> None:
     root = some_store(tmp_path / "store")
     os.chown(root, 4711, 4712)
     change_all(root)
     for path in ("index/20261121093135975", "consumequeue/new/0", "consumequeue/new/0/00000000000000000000"):
         assert ((root / path).stat().st_uid, (root / path).stat().st_gid) == (4711, 4712)
-
-
-def test_a_store_that_was_moved_is_undone_where_it_is(tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    before = tree(root)
-    change_all(root)
-    root.rename(tmp_path / "moved")
-    undo(tmp_path / "moved")
-    assert tree(tmp_path / "moved") == before
 
 
 def test_a_log_that_lies_elsewhere(tmp_path: Path) -> None:
@@ -635,143 +470,6 @@ def test_a_reader_of_stdout_that_goes_away_is_no_failure_of_the_store(tmp_path: 
     assert tree(root) == before
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [Delete("consumequeue/a"), Write("consumequeue/a/0/00000000000000000000", 0, b"x")],
-        [Delete("consumequeue/a"), Delete("consumequeue/a/0")],
-        [Delete("abort"), Delete("abort")],
-        [Delete("checkpoint"), Write("checkpoint", 0, b"x")],
-        [Write("config/topics.json", 0, b"x")],
-        [Delete("config")],
-        [Write("checkpoint", 4090, b"too long")],
-        [Resize("checkpoint", 10), Zero("checkpoint", 5, 11)],
-        [Delete("../store/abort")],
-        [Delete("/elsewhere/../abort")],
-        [Install("abort", Path("/elsewhere"), "abort")],
-    ],
-)
-def test_changes_that_cannot_be_taken_back_are_not_begun(changes: list[Change], tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    (tmp_path / "abort").write_bytes(b"")
-    before = tree(root)
-    with (
-        pytest.raises((ValueError, ChangeFailed)),
-        Journal.begin(root, "recover", "", WritableStorage(root)) as journal,
-    ):
-        journal.execute(changes)
-    assert tree(root) == before
-
-
-@pytest.mark.parametrize(
-    "change", [Delete("index/nothing"), Write(NOTHING, 0, b""), Install("abort", Path(), "nothing")]
-)
-def test_what_is_not_there_is_told(change: Change, tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    before = tree(root)
-    with Journal.begin(root, "recover", "", WritableStorage(root)) as journal:
-        staged = Install("abort", journal.staging, "nothing") if isinstance(change, Install) else change
-        with pytest.raises(ChangeFailed, match=r"; the store is as it was before$"):
-            journal.execute([staged])
-    assert tree(root) == before
-
-
-def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    change_all(root)
-    (root / ".rmqctl/journal/0001-recover/journal.json").write_bytes(b'{"verb": 1')
-    before = tree(root)
-    with pytest.raises(Unreadable, match="the journal is damaged"):
-        undo(root)
-    assert tree(root) == before
-
-
-@pytest.mark.parametrize(
-    ("change", "words", "document"),
-    [
-        (
-            Write("f", 5, b"abc"),
-            "write 3 bytes at byte 5 of f",
-            {"action": "write", "path": "f", "fileOffset": 5, "bytes": 3},
-        ),
-        (Zero("f", 5, 9), "zero bytes 5 to 9 of f", {"action": "zero", "path": "f", "fileOffset": 5, "bytes": 4}),
-        (Resize("f", 7), "make f 7 bytes long", {"action": "resize", "path": "f", "bytes": 7}),
-        (Delete("f"), "delete f", {"action": "delete", "path": "f"}),
-        (Install("f", Path(), "s"), "install f", {"action": "install", "path": "f"}),
-    ],
-)
-def test_changes_are_told(change: Change, words: str, document: dict[str, object]) -> None:
-    assert change.describe() == words
-    assert change.to_json() == document
-
-
-class Refusing(WritableStorage):
-    """This user may not write to one path of the store."""
-
-    refused = Path()
-
-    def check_may_change(self, path: Path) -> None:
-        if path == self.refused:
-            raise PermissionError(13, "Permission denied", str(path))
-        super().check_may_change(path)
-
-    def open_for_writing(self, path: Path) -> int:
-        if path == self.refused:
-            raise PermissionError(13, "Permission denied", str(path))
-        return super().open_for_writing(path)
-
-    def set_mtime(self, path: Path, mtime_ns: int) -> None:
-        if path == self.refused:
-            raise PermissionError(13, "Permission denied", str(path))
-        super().set_mtime(path, mtime_ns)
-
-
-@pytest.mark.parametrize(
-    "name", ["commitlog/00000000000000020000", "checkpoint", *(f"consumequeue/{of}" for of in ("a", "a/0", "b")), "."]
-)
-def test_what_may_not_be_written_is_told_before_anything_is_changed(name: str, tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    before = tree(root)
-    storage = type("RefusingOne", (Refusing,), {"refused": root / name})
-    with pytest.raises(
-        ChangeFailed, match=r"Permission denied; nothing was changed \(run it as the owner of the files"
-    ):
-        change_all(root, storage)
-    found = tree(root)
-    if name != ".":
-        assert found == before
-
-
-@pytest.mark.parametrize("at", ["checkpoint", "consumequeue/a/1/00000000000000000000"])
-def test_an_undo_writes_to_nothing_that_was_not_changed(at: str, tmp_path: Path) -> None:
-    """What stopped the change stops no undo."""
-    root = some_store(tmp_path / "store")
-    before = tree(root)
-
-    class Stopped(Refusing):
-        refused = root / at
-
-        def check_may_change(self, path: Path) -> None:
-            """It was still allowed."""
-
-    with pytest.raises(ChangeFailed, match="the store is as it was before"):
-        change_all(root, Stopped)
-    assert tree(root) == before
-
-
-def test_what_may_be_changed_and_what_may_not(tmp_path: Path) -> None:
-    storage = WritableStorage(tmp_path)
-    (tmp_path / "file").write_bytes(b"x")
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    before = tree(tmp_path)
-    storage.check_may_change(tmp_path)
-    storage.check_may_change(tmp_path / "file")
-    for name in ("link", "none"):
-        with pytest.raises(OSError, match=name):
-            storage.check_may_change(tmp_path / name)
-    assert tree(tmp_path) == before
-
-
 def test_an_interruption_before_the_change_begins(tmp_path: Path) -> None:
     root = some_store(tmp_path / "store", lock=False)
     before = tree(root)
@@ -793,37 +491,3 @@ def test_an_interruption_before_the_change_begins(tmp_path: Path) -> None:
 
 def commit_of_an_undo() -> None:
     raise KeyboardInterrupt
-
-
-def test_holes_that_are_kept_take_no_room(tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    with (root / "commitlog/00000000000000040000").open("wb") as file:
-        file.truncate(2**30)
-    with Journal.begin(root, "truncate", "", WritableStorage(root)) as journal:
-        journal.execute([Delete("commitlog/00000000000000040000")])
-    (entry,) = list_journals(WritableStorage(root), root)
-    assert kept_bytes(WritableStorage(root), entry) < 100_000
-
-
-def test_a_small_store_needs_little_room(tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-
-    class NearlyFull(WritableStorage):
-        def free_bytes(self, folder: Path) -> int:
-            return 150_000
-
-    change_all(root, NearlyFull)
-    assert states(root) == [JournalState.DONE]
-
-
-@pytest.mark.parametrize("name", ["checkpoint", "consumequeue/a", "consumequeue/a/0"])
-def test_an_undo_that_may_not_write_does_not_begin(name: str, tmp_path: Path) -> None:
-    root = some_store(tmp_path / "store")
-    before = tree(root)
-    change_all(root)
-    storage = type("RefusingOne", (Refusing,), {"refused": root / name})
-    with pytest.raises(ChangeFailed, match="Permission denied; nothing was changed"):
-        undo(root, storage)
-    assert states(root) == [JournalState.DONE]
-    undo(root)
-    assert tree(root) == before
