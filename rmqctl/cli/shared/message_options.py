@@ -38,8 +38,8 @@ def message_of_options(asked: MessageOptions) -> MessageExtBrokerInner:
     """Return the message that the options describe."""
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.operations.append.message_from_json import BORN_HOST, STORE_HOST, checked_properties
+    from rmqctl.store.config.topics import TOPIC_LENGTH_MAX, is_topic
     from rmqctl.store.engine.message_store import now_ms
-    from rmqctl.store.write.commit_log_writer import TOPIC_LENGTH_MAX, is_topic
 
     topic = asked.topic or ""
     if not is_topic(topic):

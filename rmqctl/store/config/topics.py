@@ -1,11 +1,12 @@
-"""The topics that every broker has, even if topics.json does not list them.
+"""What a topic may be called, and the topics that brokers have of their own.
 
-The topic names come from RocketMQ's class TopicValidator, up to 5.3.3. The prefixes %RETRY% and %DLQ% come from
-RocketMQ's class MixAll.
+Every broker has its own topics, even if topics.json does not list them. Their names come from RocketMQ's class
+TopicValidator, up to 5.3.3. The prefixes %RETRY% and %DLQ% come from RocketMQ's class MixAll.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rmqctl.format.properties import LMQ_PREFIX
@@ -13,6 +14,8 @@ from rmqctl.format.properties import LMQ_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+TOPIC_LENGTH_MAX = 255  # no folder can have a longer name
+TOPICS_KNOWN = 65536
 QueueKey = tuple[str, int]  # topic, queueId
 READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"  # of an entry of topics.json
 PERM_READ = 4  # a bit of `perm` of an entry of topics.json (PermName)
@@ -24,7 +27,9 @@ TRANS_GROUP = "CID_RMQ_SYS_TRANS"  # the broker's own group, which reads both
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
-DELIVERY_TOPICS = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TIMER_TOPIC})
+# messages in these topics are later delivered to the topic and queue in their properties
+DEFERRED_TOPICS = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC})
+DELIVERY_TOPICS = DEFERRED_TOPICS | {TRANS_OP_HALF_TOPIC}
 SYSTEM_TOPICS = frozenset({"TBW102", SCHEDULE_TOPIC, "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC"})
 SYSTEM_TOPICS |= {"OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"}
 SYSTEM_PREFIX = "rmq_sys_"
@@ -33,12 +38,26 @@ RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 
 
+@lru_cache(maxsize=TOPICS_KNOWN)
+def is_topic(name: str) -> bool:
+    """Return whether a name is a valid topic name.
+
+    The rules are those of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage. A valid topic name can be the
+    name of a folder.
+    """
+    return (
+        0 < len(name) <= TOPIC_LENGTH_MAX
+        and name.isascii()
+        and all(character.isalnum() or character in "%|-_" for character in name)
+    )
+
+
 def is_copy_topic(topic: str) -> bool:
     """Return whether the messages of a topic are copies of other messages.
 
     A broker stores half messages, delayed messages, retries and dead letters as copies.
     """
-    return topic in (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC) or topic.startswith(GROUP_PREFIXES)
+    return topic in DEFERRED_TOPICS or topic.startswith(GROUP_PREFIXES)
 
 
 def is_delivery_topic(topic: str) -> bool:

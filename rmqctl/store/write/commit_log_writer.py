@@ -12,7 +12,6 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +38,7 @@ from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionTyp
 from rmqctl.kernels import line_encode
 from rmqctl.store.config.broker_conf import DELAYS_MS
 from rmqctl.store.config.message_store_config import USUAL
-from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.config.topics import DEFERRED_TOPICS, SCHEDULE_TOPIC, TOPIC_LENGTH_MAX, is_topic
 from rmqctl.store.dispatch.dispatch_rules import INNER_NUM_MAX
 from rmqctl.store.dispatch.light_queues import is_left_out_topic, is_light_name, java_split
 from rmqctl.store.write.put_message import (
@@ -59,28 +58,10 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.write.put_message import EncodedLines
 
-TOPIC_LENGTH_MAX = 255  # no folder can have a longer name
-# messages in these topics are later delivered to the topic and queue in their properties
-DEFERRED_TOPICS = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC))
 _BLANK = struct.Struct(">iI")
 _NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 _NOT_PLAIN = frozenset((properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM))
 _PUT_OK = PutMessageStatus.PUT_OK  # a look-up in an Enum takes longer than the result itself
-TOPICS_KNOWN = 65536
-
-
-@lru_cache(maxsize=TOPICS_KNOWN)
-def is_topic(name: str) -> bool:
-    """Return whether a name is a valid topic name.
-
-    The rules are those of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage. A valid topic name can be the
-    name of a folder.
-    """
-    return (
-        0 < len(name) <= TOPIC_LENGTH_MAX
-        and name.isascii()
-        and all(character.isalnum() or character in "%|-_" for character in name)
-    )
 
 
 class PutSettings(NamedTuple):
