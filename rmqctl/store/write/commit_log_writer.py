@@ -12,10 +12,9 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from itertools import accumulate
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 from msgspec.structs import replace
 
 from rmqctl.errors import reason
@@ -34,13 +33,13 @@ from rmqctl.format.encode import (
 )
 from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, Profile
-from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
-from rmqctl.kernels import line_encode
+from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK
 from rmqctl.store.config.broker_conf import DELAYS_MS
 from rmqctl.store.config.message_store_config import USUAL
 from rmqctl.store.config.topics import DEFERRED_TOPICS, SCHEDULE_TOPIC, TOPIC_LENGTH_MAX, is_topic
 from rmqctl.store.dispatch.dispatch_rules import INNER_NUM_MAX
 from rmqctl.store.dispatch.light_queues import is_left_out_topic, is_light_name, java_split
+from rmqctl.store.write.placing import NO_UNIT, PUT_OK, place_lines, place_run
 from rmqctl.store.write.put_message import (
     AppendMessageResult,
     EncodingRules,
@@ -56,12 +55,11 @@ if TYPE_CHECKING:
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.write.placing import Batch, Place, Result
     from rmqctl.store.write.put_message import EncodedLines
 
 _BLANK = struct.Struct(">iI")
-_NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 _NOT_PLAIN = frozenset((properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM))
-_PUT_OK = PutMessageStatus.PUT_OK  # a look-up in an Enum takes longer than the result itself
 
 
 class PutSettings(NamedTuple):
@@ -114,7 +112,6 @@ class CommitLogWriter:
         self.queue = queue
         self.topic_queue_table = topic_queue_table
         self._settings = settings
-        self._long_topics = settings.profile.knows_long_topics
         self._end_with_separator = settings.profile.ends_properties_with_separator
         self._property_crc = settings.property_crc
         self._max_message_size = settings.max_message_size
@@ -141,7 +138,7 @@ class CommitLogWriter:
         if queue_id < 0 or len(raw) > PROPERTIES_LENGTH_MAX or len(body) > self._max_message_size:
             return self._put_any(message, as_it_is=as_it_is)
         body_crc, key = body_crc_of(body), (topic, queue_id)
-        takes_offset = not sys_flag or sys_flag & TRANSACTION_MASK not in _NO_UNIT
+        takes_offset = not sys_flag or sys_flag & TRANSACTION_MASK not in NO_UNIT
         self._put_lock.acquire()  # `with` takes twice as long
         try:
             if (file := self.queue.last) is not None:
@@ -158,7 +155,7 @@ class CommitLogWriter:
                         self.topic_queue_table[key] = begin + 1
                     self._written_queues.add(key)
                     appended = AppendMessageResult(topic, queue_id, takes_offset, at, size, (at,), host, stored, begin)
-                    return PutMessageResult(_PUT_OK, appended)
+                    return PutMessageResult(PUT_OK, appended)
         except OSError as error:
             return _not_written(error)
         finally:
@@ -175,7 +172,7 @@ class CommitLogWriter:
         if message.sys_flag & INNER_BATCH or properties.INNER_NUM in message.properties:
             return self._put_inner_batch(message)
         encoded = self._encoded(message)
-        return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
+        return self._put_run([([encoded], encoded.size)])[0] if isinstance(encoded, Encoded) else encoded
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
         """Do the same as `put_message` for each message, but several times faster.
@@ -184,11 +181,11 @@ class CommitLogWriter:
         written, and their results show the same failure.
         """
         results: list[PutMessageResult] = []
-        run: list[tuple[MessageExtBrokerInner, Encoded]] = []
+        run: list[Batch] = []
         for message in messages:
             encoded = self._encoded(message) if _is_plain(message) else None
             if isinstance(encoded, Encoded):
-                run.append((message, encoded))
+                run.append(([encoded], encoded.size))
                 continue
             results += self._put_run(run)
             run = []
@@ -207,29 +204,21 @@ class CommitLogWriter:
         first = messages[0]
         for message in messages:
             if (message.topic, message.queue_id) != (first.topic, first.queue_id):
-                return PutMessageResult(
-                    PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has messages of one queue only"
-                )
+                return _illegal("a batch has messages of one queue only")
             delayed = _delay_level(message) > 0 and message.topic != SCHEDULE_TOPIC
-            if (
-                message.sys_flag & (TRANSACTION_MASK | INNER_BATCH)
-                or delayed
-                or properties.INNER_NUM in message.properties
-            ):
-                return PutMessageResult(
-                    PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions, delays or inner batches"
-                )
+            is_batch = message.sys_flag & INNER_BATCH or properties.INNER_NUM in message.properties
+            if delayed or is_batch or message.sys_flag & TRANSACTION_MASK:
+                return _illegal("a batch has no transactions, delays or inner batches")
         batch = []
         for message in messages:
             encoded = self._encoded(message)
             if not isinstance(encoded, Encoded):
                 return encoded
             batch.append(encoded)
-        if sum(encoded.size for encoded in batch) > self._settings.max_message_size:
-            return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than the largest allowed message"
-            )
-        return self._put(first, batch)
+        size = sum(encoded.size for encoded in batch)
+        if size > self._max_message_size:
+            return _illegal("the batch is larger than the largest allowed message")
+        return self._put_run([(batch, size)])[0]
 
     def encoding_rules(self) -> EncodingRules | None:
         """Return the rules for records that `put_encoded` accepts.
@@ -255,36 +244,10 @@ class CommitLogWriter:
 
         Records that do not fit into the current log file are not stored.
         """
+        rows = encoded.rows[begin:]
         with self._put_lock:
-            return self._append_encoded(encoded, begin)
-
-    def _append_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
-        rows, numbers = encoded.rows[begin:], encoded.numbers[begin:]
-        start = int(rows[0]["position"])
-        try:
-            file = self._file_with_room(int(rows[0]["size"]))
-        except OSError as error:
-            failed = PutMessageResult(
-                PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {reason(error)}"
-            )
-            return PutEncodedResult(1, failed, [])
-        stored = self._now()
-        firsts = [self.topic_queue_table.get(key, 0) for key in encoded.queues]
-        nexts = np.array(firsts, np.int64)
-        wrote_offset = file.file_from_offset + file.wrote_position
-        count = line_encode.place(encoded.records, rows, numbers, nexts, wrote_offset, stored, file.end - BLANK_SIZE)
-        end = int(rows[count - 1]["position"]) + int(rows[count - 1]["size"])
-        refused = self._write(file, encoded.records[start:end].data, stored)
-        if refused is not None:
-            return PutEncodedResult(count, refused, [])
-        grown = [
-            (key, first, behind)
-            for key, first, behind in zip(encoded.queues, firsts, nexts.tolist(), strict=True)
-            if behind > first
-        ]
-        self.topic_queue_table.update((key, behind) for key, _, behind in grown)
-        self._written_queues.update(key for key, _, _ in grown)
-        return PutEncodedResult(count, None, grown, wrote_offset, wrote_offset + end - start)
+            result = self._append(int(rows[0]["size"]), partial(place_lines, encoded, begin))
+        return PutEncodedResult(len(rows), result, []) if isinstance(result, PutMessageResult) else result
 
     def append_to_commit_log(self, start_offset: int, data: memoryview, store_timestamp: int = 0) -> None:
         """Append whole records of a master's log (CommitLog.appendData).
@@ -325,7 +288,7 @@ class CommitLogWriter:
 
     def _scheduled(self, message: MessageExtBrokerInner) -> MessageExtBrokerInner:
         level = _delay_level(message)
-        if level <= 0 or message.sys_flag & TRANSACTION_MASK in _NO_UNIT:
+        if level <= 0 or message.sys_flag & TRANSACTION_MASK in NO_UNIT:
             return message
         level = min(level, self._settings.delay_level_max)
         real = {
@@ -342,169 +305,83 @@ class CommitLogWriter:
         if isinstance(topic, PutMessageResult):
             return topic
         if queue_id < 0:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"queueId {queue_id} is negative")
+            return _illegal(f"queueId {queue_id} is negative")
         raw = properties_to_bytes(found, end_with_separator=self._end_with_separator, property_crc=self._property_crc)
         if len(raw) > PROPERTIES_LENGTH_MAX:
             remark = f"properties of {len(raw)} bytes, at most {PROPERTIES_LENGTH_MAX} fit"
             return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, remark=remark)
         if len(body) > self._max_message_size:
-            remark = f"a body of {len(body)} bytes, at most {self._max_message_size} are taken"
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+            return _illegal(f"a body of {len(body)} bytes, at most {self._max_message_size} are taken")
         return encode(message, raw, topic, property_crc=self._property_crc)
 
     def _topic_field(self, topic: str) -> TopicField | PutMessageResult:
         """Return a topic in its stored form, or why the topic cannot be stored."""
         if not is_topic(topic):
-            remark = f"a topic name has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
-        field = topic_field(topic, long_topics=self._long_topics)
+            return _illegal(f"a topic name has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only")
+        field = topic_field(topic, long_topics=self._settings.profile.knows_long_topics)
         if field is None:
-            remark = f"a topic of {len(topic)} bytes, 4.x takes at most {TOPIC_LENGTH_MAX_V1}"
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+            return _illegal(f"a topic of {len(topic)} bytes, 4.x takes at most {TOPIC_LENGTH_MAX_V1}")
         if topic not in DEFERRED_TOPICS:
             self._topic_fields[topic] = field
         return field
 
-    def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
-        """Append the records `batch`, which are all in the queue of the message `first`."""
-        size = batch[0].size if len(batch) == 1 else sum([encoded.size for encoded in batch])
-        if size + BLANK_SIZE > self.queue.file_size:
-            remark = f"a record of {size} bytes does not fit into a file of {self.queue.file_size}"
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
-        with self._put_lock:
-            return self._append(first, batch, size)
+    def _put_run(self, run: list[Batch]) -> list[PutMessageResult]:
+        """Append batches in order, with one write for each log file.
 
-    def _append(self, first: MessageExtBrokerInner, batch: list[Encoded], size: int) -> PutMessageResult:
-        file = self.queue.last
-        if file is None or size + BLANK_SIZE > file.size - file.wrote_position:
-            try:
-                file = self._file_with_room(size)
-            except OSError as error:
-                return PutMessageResult(
-                    PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {reason(error)}"
-                )
-        key = (first.topic, first.queue_id)
-        takes_offset = first.sys_flag & TRANSACTION_MASK not in _NO_UNIT
-        begin = self.topic_queue_table.get(key, 0) if takes_offset else 0
-        stored = self._now()
-        wrote_offset = file.file_from_offset + file.wrote_position
-        if len(batch) == 1:
-            offsets: tuple[int, ...] = (wrote_offset,)
-            record = batch[0].placed(begin, wrote_offset, stored)
-        else:
-            offsets = tuple(accumulate((encoded.size for encoded in batch[:-1]), initial=wrote_offset))
-            record = b"".join(
-                [
-                    encoded.placed(begin + n, at, stored)
-                    for n, (encoded, at) in enumerate(zip(batch, offsets, strict=True))
-                ]
-            )
-        failed = self._write(file, record, stored)
-        if failed is not None:
-            return failed
-        if takes_offset:
-            self.topic_queue_table[key] = begin + len(batch)
-        self._written_queues.add(key)
-        if first.topic in DEFERRED_TOPICS:
-            self._note_real_queue(first)
-        appended = AppendMessageResult(
-            first.topic, first.queue_id, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin
-        )
-        return PutMessageResult(_PUT_OK, appended)
-
-    def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
-        """Record the real queue of a delayed or half message."""
-        real, queue_id = (
-            message.properties.get(properties.REAL_TOPIC, ""),
-            message.properties.get(properties.REAL_QUEUE_ID, ""),
-        )
-        if is_topic(real) and queue_id.isascii() and queue_id.isdecimal():
-            self._written_queues.add((real, int(queue_id)))
-
-    def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
-        """Append bytes to a log file; return the failure, or None."""
-        self.waiting_since = time.monotonic()
-        try:
-            file.append(records)
-        except OSError as error:
-            return _not_written(error)
-        finally:
-            self.waiting_since = 0.0
-        file.store_timestamp = stored
-        return None
-
-    def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append records in order, with one write for each log file.
-
-        After a failure of the store, the remaining records get no result.
+        After a failure of the store, the remaining batches get no result.
         """
         results: list[PutMessageResult] = []
         while len(results) < len(run) and not _has_failed(results):
-            message, encoded = run[len(results)]
-            if encoded.size + BLANK_SIZE > self.queue.file_size:
-                results.append(self._put(message, [encoded]))  # which refuses it
-                continue
             with self._put_lock:
                 results += self._append_run(run[len(results) :])
         return results
 
-    def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append as many records as fit into the current log file.
+    def _append_run(self, run: list[Batch]) -> list[PutMessageResult]:
+        """Append the batches that one log file has room for, at least one.
 
-        If the first record does not fit, a new log file begins. Later records that do not fit get no result.
+        If the first batch cannot be stored, the result has only the reason. The caller holds the lock.
         """
+        results = self._append(run[0][1], partial(place_run, run))
+        return [results] if isinstance(results, PutMessageResult) else results
+
+    def _append(self, size: int, place: Place[Result]) -> Result | PutMessageResult:
+        """Append records with one write, or return why nothing was appended.
+
+        Every put ends here, except the short way of `put_message`. The caller holds the lock. If the last file has no
+        room for the first `size` bytes, which stay together, a new file begins. `place` is a function of
+        `rmqctl.store.write.placing` without its last four parameters.
+        """
+        if size + BLANK_SIZE > self.queue.file_size:
+            return _illegal(f"a record of {size} bytes does not fit into a file of {self.queue.file_size}")
+        file: WritableMappedFile | None = None
+        self.waiting_since = time.monotonic()
         try:
-            file = self._file_with_room(run[0][1].size)
+            file = self._file_with_room(size)
+            stored = self._now()
+            at = file.file_from_offset + file.wrote_position
+            placed = place(self.topic_queue_table, at, file.end - BLANK_SIZE, stored)
+            file.append(placed.records)
+            file.store_timestamp = stored
         except OSError as error:
-            return [
-                PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {reason(error)}")
-            ]
-        stored = self._now()
-        at = file.file_from_offset + file.wrote_position
-        limit = file.end - BLANK_SIZE
-        next_offsets: dict[QueueKey, int] = {}
-        written: set[QueueKey] = set()
-        records, results = [], []
-        for message, encoded in run:
-            size = encoded.size
-            if at + size > limit:
-                break
-            key = (message.topic, message.queue_id)
-            written.add(key)
-            begin = 0
-            if takes_offset := message.sys_flag & TRANSACTION_MASK not in _NO_UNIT:
-                begin = next_offsets[key] if key in next_offsets else self.topic_queue_table.get(key, 0)
-                next_offsets[key] = begin + 1
-            records.append(encoded.placed(begin, at, stored))
-            appended = AppendMessageResult(*key, takes_offset, at, size, (at,), message.store_host, stored, begin)
-            results.append(PutMessageResult(_PUT_OK, appended))
-            at += size
-        failed = self._write(file, b"".join(records), stored)
-        if failed is not None:
-            return [failed] * len(results)
-        self._written_queues.update(written)
-        for message, _ in run[: len(results)]:
-            if message.topic in DEFERRED_TOPICS:
-                self._note_real_queue(message)
-        self.topic_queue_table.update(next_offsets)
-        return results
+            return _not_written(error) if file is not None else _no_file(error)
+        finally:
+            self.waiting_since = 0.0
+        self.topic_queue_table.update(placed.next_offsets)
+        self._written_queues.update(placed.queues)
+        return placed.result
 
     def _file_with_room(self, size: int) -> WritableMappedFile:
         """Return a log file with room for a record of `size` bytes at its end.
 
         If the last file has too little room, a blank fills the last file, and a new file is created. Raises OSError.
         """
-        self.waiting_since = time.monotonic()
-        try:
+        file = self.queue.last_with_room()
+        room = file.size - file.wrote_position
+        if size + BLANK_SIZE > room:
+            file.append(_BLANK.pack(room, MAGIC_BLANK)[:room])
+            file.skip_to_end()
             file = self.queue.last_with_room()
-            room = file.size - file.wrote_position
-            if size + BLANK_SIZE > room:
-                file.append(_BLANK.pack(room, MAGIC_BLANK)[:room])
-                file.skip_to_end()
-                file = self.queue.last_with_room()
-            return file
-        finally:
-            self.waiting_since = 0.0
+        return file
 
     def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
         """Return whether the broker gives a message queue offsets in LMQ queues.
@@ -531,20 +408,9 @@ class CommitLogWriter:
         names = java_split(message.properties[properties.INNER_MULTI_DISPATCH])
         unusable = [name for name in names if not self._is_light_name(name)]
         if unusable:
-            remark = f"INNER_MULTI_DISPATCH names {unusable[0]!r}, which is not the name of a light queue"
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+            return _illegal(f"INNER_MULTI_DISPATCH names {unusable[0]!r}, which is not the name of a light queue")
         keys = [(name, 0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id) for name in names]
-        with self._put_lock:
-            offsets = [self.topic_queue_table.get(key, 0) for key in keys]
-            numbered = message.properties | {
-                properties.INNER_MULTI_QUEUE_OFFSET: properties.LMQ_SEPARATOR.join(map(str, offsets))
-            }
-            result = self._append_numbered(message._replace(properties=numbered))
-            if result.append is not None and (
-                result.append.takes_offset or self._settings.profile.half_messages_take_light_offsets
-            ):
-                self.topic_queue_table.update({key: offset + 1 for key, offset in zip(keys, offsets, strict=True)})
-            return result
+        return self._put_numbered(message, properties.INNER_MULTI_QUEUE_OFFSET, keys)
 
     def _put_inner_batch(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """Store an inner batch, which is many messages of a topic in one record.
@@ -554,37 +420,40 @@ class CommitLogWriter:
         """
         key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
         if not message.sys_flag & INNER_BATCH:
-            return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL, remark="INNER_NUM is for records with the flag INNER_BATCH"
-            )
+            return _illegal("INNER_NUM is for records with the flag INNER_BATCH")
         if message.topic not in self._batch_topics:
-            remark = "an inner batch needs a topic with queue.type=BatchCQ in config/topics.json"
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
-        if message.sys_flag & TRANSACTION_MASK in _NO_UNIT or not _is_inner_num(number):
-            return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL, remark="an inner batch is no half message and has an INNER_NUM"
-            )
+            return _illegal("an inner batch needs a topic with queue.type=BatchCQ in config/topics.json")
+        if message.sys_flag & TRANSACTION_MASK in NO_UNIT or not _is_inner_num(number):
+            return _illegal("an inner batch is no half message and has an INNER_NUM")
+        return self._put_numbered(message, properties.INNER_BASE, [key], int(number))
+
+    def _put_numbered(
+        self, message: MessageExtBrokerInner, name: str, keys: list[QueueKey], number: int = 1
+    ) -> PutMessageResult:
+        """Store a message whose property `name` has its offsets in `keys`.
+
+        The message takes `number` queue offsets of each of these queues.
+        """
         with self._put_lock:
-            base = self.topic_queue_table.get(key, 0)
-            result = self._append_numbered(
-                message._replace(properties=message.properties | {properties.INNER_BASE: str(base)})
-            )
+            offsets = [self.topic_queue_table.get(key, 0) for key in keys]
+            numbers = properties.LMQ_SEPARATOR.join(map(str, offsets))
+            encoded = self._encoded(message._replace(properties=message.properties | {name: numbers}))
+            if not isinstance(encoded, Encoded):
+                return encoded
+            (result,) = self._append_run([([encoded], encoded.size)])
             if result.append is None:
                 return result
-            self.topic_queue_table[key] = base + int(number)
-            return replace(result, append=replace(result.append, inner_num=int(number)))
+            if result.append.takes_offset or self._settings.profile.half_messages_take_light_offsets:
+                self.topic_queue_table.update({key: offset + number for key, offset in zip(keys, offsets, strict=True)})
+            return replace(result, append=replace(result.append, inner_num=number))
 
-    def _append_numbered(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Append a message whose properties contain queue offsets.
 
-        The caller must hold the writer's lock.
-        """
-        encoded = self._encoded(message)
-        if not isinstance(encoded, Encoded):
-            return encoded
-        if encoded.size + BLANK_SIZE > self.queue.file_size:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
-        return self._append(message, [encoded], encoded.size)
+def _illegal(remark: str) -> PutMessageResult:
+    return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+
+
+def _no_file(error: OSError) -> PutMessageResult:
+    return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {reason(error)}")
 
 
 def _not_written(error: OSError) -> PutMessageResult:
