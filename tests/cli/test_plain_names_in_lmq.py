@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.format.cq_unit import CQ_UNIT
 from tests.conftest import Rmqctl
 from tests.support.log_maker import Record, write_log
 
@@ -133,3 +134,15 @@ def test_messages_without_a_place_in_a_light_queue_are_named(tmp_path: Path, rmq
     again = [message["physicalOffset"] for message in rmqctl("dump", store, "-o", "jsonl").rows()][3]
     (note,) = (note for note in looked.document()["notes"] if "no place in it" in note)
     assert f"no place in it (%LMQ%a/0: 1, the first at {again}). They count as lost" in note
+
+
+def test_one_wrong_unit_costs_no_light_message(golden: Callable[[str], Path], rmqctl: Rmqctl) -> None:
+    """The unit of %LMQ%dev0 at 9 leads to an earlier message: one rebuild mends it, and a second one finds it so."""
+    store = golden("533-lmq")
+    before = rmqctl("queue", store, "%LMQ%dev0", 0, "-o", "jsonl").rows()
+    file = store / "consumequeue" / "%LMQ%dev0" / "0" / f"{0:020d}"
+    data = file.read_bytes()
+    file.write_bytes(data[: 9 * CQ_UNIT.size] + data[3 * CQ_UNIT.size :][: CQ_UNIT.size] + data[10 * CQ_UNIT.size :])
+    for code in (3, 0):
+        assert rmqctl("rebuild", store, "queues", "--yes").code == code
+        assert rmqctl("queue", store, "%LMQ%dev0", 0, "-o", "jsonl").rows() == before

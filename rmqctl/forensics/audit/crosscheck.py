@@ -18,7 +18,7 @@ from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.queue_files import queue_file_findings
 from rmqctl.format.columns import UNITS
-from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE, CqUnit, is_ext_address
+from rmqctl.format.cq_unit import CQ_UNIT, EXT_ADDRESS_MAX, PRE_BLANK_SIZE, CqUnit, is_ext_address
 from rmqctl.kernels.cq_unit_compare import (
     ABSENT,
     ASK,
@@ -161,7 +161,7 @@ class QueueCrosscheck:
         try:
             unit = cursor.unit(target.queue_offset) if cursor else None
             if cursor is not None and verdict in (MISSING, ELSEWHERE):
-                self._note_served(cursor, target, rows["physical_offset"], rows["size"])
+                self._note_served(cursor, target, rows["physical_offset"], rows["size"], rows["tags_code"])
         except OSError as error:
             self._give_up(key, error)
             return
@@ -173,30 +173,38 @@ class QueueCrosscheck:
         else:
             self._add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
-    def _note_served(self, cursor: QueueCursor, target: DispatchTarget, offsets: Numbers, sizes: Numbers) -> None:
-        """Note which messages of a run have a unit at another place.
+    def _note_served_alone(self, cursor: QueueCursor, target: DispatchTarget, message: Message) -> None:
+        fields = np.array([[message.physical_offset], [message.size], [target.tags_code]])
+        self._note_served(cursor, target, *fields)
 
-        Raises OSError.
-        """
-        first = cursor.first_reaching(int(offsets[0]))
-        if first is None:
+    def _note_served(
+        self, cursor: QueueCursor, target: DispatchTarget, offsets: Numbers, sizes: Numbers, tags: Numbers
+    ) -> None:
+        """Note which messages of a run have a unit at another place. Raises OSError."""
+        if (first := cursor.first_reaching(int(offsets[0]))) is None:
             return
         slot, served = first.queue_offset, 0
         for _, data in cursor.queue.blocks(slot, slot + len(offsets)):
             units = np.frombuffer(data, UNITS)
             part = slice(served, served + len(units))
             same = (units["physicalOffset"] == offsets[part]) & (units["size"] == sizes[part])
+            if not target.scheduled:
+                same &= (units["tagsCode"] == tags[part]) | (units["tagsCode"] <= EXT_ADDRESS_MAX)
             served += len(units) if same.all() else int(same.argmin())
             if not same.all():
                 break
         if served:
-            self._served.setdefault((target.topic, target.queue_id), []).append((slot, served, target, int(offsets[0])))
+            runs = self._served.setdefault((target.topic, target.queue_id), [])
+            last, count, begun, at = runs[-1] if runs else (0, 0, target, 0)
+            if count and (last + count, begun.queue_offset + count) == (slot, target.queue_offset):
+                runs[-1] = (last, count + served, begun, at)
+            else:
+                runs.append((slot, served, target, int(offsets[0])))
 
     def _accept_served(self, key: QueueKey, cursor: QueueCursor) -> None:
-        """Report wrong QUEUEOFFSETs instead of wrong units.
+        """Report wrong QUEUEOFFSETs, if the queue leads to each of its messages.
 
-        That is right if the queue leads to each of its messages. A broker that refused a message skips a number, and
-        then appends at the queue's end all the same.
+        A broker that refused a message skips a number, and then appends at the queue's end all the same.
         """
         served = self._served.get(key, [])
         if not served or sum(count for _, count, _, _ in served) < self.missed[key]:
@@ -204,12 +212,13 @@ class QueueCrosscheck:
         for code in ("missing-unit", "unit-mismatch"):
             self._of_queue.get(key, {}).pop(code, None)
         del self.missed[key]
-        for slot, count, target, at in served:
+        for slot, count, _, _ in served:
             cursor.confirm_run(slot, slot + count)
+        for slot, count, target, at in served[:FINDINGS_MAX]:
             what = f"the record says queue offset {target.queue_offset}; its queue serves it at {slot}"
-            if count > 1:
-                what += f", and {count - 1} after it likewise"
+            what += f", and {count - 1} after it likewise" if count > 1 else ""
             self._add_bad_number(target, slot, at, what, count)
+        self.findings[-1].count += sum(count for _, count, _, _ in served[FINDINGS_MAX:])
 
     def _add_bad_number(
         self, target: DispatchTarget, queue_offset: int, physical_offset: int, what: str, count: int = 1
@@ -323,11 +332,11 @@ class QueueCrosscheck:
             self._begin_anew(key)
         if cursor is None or unit is None:
             if cursor is not None:
-                self._note_served(cursor, target, np.array([message.physical_offset]), np.array([message.size]))
+                self._note_served_alone(cursor, target, message)
             self._add_missed("missing-unit", target, message.physical_offset, "the message has no unit in its queue")
             return
         if unit.physical_offset != message.physical_offset:
-            self._note_served(cursor, target, np.array([message.physical_offset]), np.array([message.size]))
+            self._note_served_alone(cursor, target, message)
             what = f"the unit points to {unit.physical_offset}, the message is at {message.physical_offset}"
             self._add_missed("unit-mismatch", target, message.physical_offset, what)
             return

@@ -1,17 +1,17 @@
 """Consume queues and index, rebuilt from the log in a separate folder.
 
-`rmqctl.operations.rebuild.rebuild_plan` plans how the new files replace the old files of the store. A rebuild reads the
-log once. Several threads can scan the log. The calling thread places the units (`QueueBuilder`), and one more thread
-writes the index entries (`IndexBuilder`). Each new file is written once, from its first byte to its last byte. The
-memory use of a rebuild does not depend on the size of the log. Like a broker's dispatch, a rebuild without placeholders
-does not check message bodies.
+`rmqctl.operations.rebuild.rebuild_plan` plans how the new files replace the old files of the store. The log is read
+once, and once more if a queue is disordered (`rmqctl.operations.rebuild.places`). Several threads can scan the log. The
+calling thread places the units (`QueueBuilder`), and one more thread writes the index entries (`IndexBuilder`). Each
+new file is written once, from its first byte to its last byte. The memory use does not depend on the size of the log,
+but of a disordered queue, a rebuild keeps some bytes for each run of messages. Like a broker's dispatch, a rebuild
+without placeholders does not check message bodies.
 
-The new queues have a unit for every message of the log. Like a broker, a rebuild dispatches records with a wrong body
-CRC, a wrong property CRC or torn properties. A rebuilt queue begins with its first message that still exists. Expired
-messages get no unit. An empty queue without messages in the log stays unchanged. A queue without messages in the log
-stays unchanged if its last unit points before the log's start, or to damage. If topics.json lists topics, all other
-topics count as deleted. A rebuild creates no queues for deleted topics, and removes their queues only if the topic is
-named: an entry of topics.json can be lost.
+Like a broker, a rebuild dispatches records with a wrong body CRC, a wrong property CRC or torn properties. A
+rebuilt queue begins with its first message that still exists. Expired messages get no unit. An empty queue without
+messages in the log stays unchanged. A queue without messages in the log stays unchanged if its last unit points before
+the log's start, or to damage. If topics.json lists topics, all other topics count as deleted. A rebuild creates no
+queues for deleted topics, and removes their queues only if the topic is named: an entry of topics.json can be lost.
 
 An interrupted rebuild writes its progress to REBUILD_FILE. An interrupted rebuild can be continued if the log has not
 changed.
@@ -287,7 +287,8 @@ class Rebuild:
         ]
         fit = all(-2 <= number <= OFFSET_MAX for number in numbers if isinstance(number, int))
         in_log = found.log.position in range(self.log_range.start, self.log_range.stop + 1)
-        return of_queues and len({*plain, *batches}) == len(counted) and in_order and fit and in_log
+        are_apart = len({*plain, *batches, *disordered}) == len(counted) + len(disordered)
+        return of_queues and are_apart and in_order and fit and in_log
 
     def check(self) -> None:
         """Check that the rebuilt files exist and are unchanged. Raises Unreadable."""
@@ -529,6 +530,7 @@ class Rebuild:
 
     def _suspend(self, storage: StagingStorage) -> None:
         """Flush everything to disk, then write the progress to REBUILD_FILE."""
+        disordered = self._queues.disordered(range(0))
         self._close_files()
         on_disk = WritableStorage(storage.root, beneath=self._store.path.root)
         for path, stamp in tree_of(on_disk, storage.root):
@@ -545,7 +547,7 @@ class Rebuild:
             self.result.index,
             self._queues.left_out,
             self._lost.to_list(),
-            self._queues.disordered(range(0)),
+            disordered,
         )
         on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
 

@@ -5,6 +5,7 @@ tell.
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -398,6 +399,24 @@ def test_an_interrupted_rebuild_is_gone_on_with(name: str, tmp_path: Path) -> No
         whole = rebuilt(golden, None)
         assert rebuild.result.log == whole.log
         assert rebuild.result.index.entries == whole.index.entries
+
+
+def test_an_interrupted_rebuild_keeps_disordered_queues_apart(tmp_path: Path) -> None:
+    """One queue leads to messages at other places, another one is gone: none gets the units of the other."""
+    store = unpack("497-basic", tmp_path)
+    moved = store / "consumequeue" / "OrderPaid" / "1" / f"{0:020d}"
+    data = moved.read_bytes()
+    moved.write_bytes(data[20:40] + data[:20] + data[40:])
+    shutil.rmtree(store / "consumequeue" / "OrderPaid" / "0")
+    Rebuild(ReadOnlyStore(store), Selection(), only_log(store, tmp_path / "whole")).run()
+    for after in (0, 1, 2):
+        made = only_log(store, tmp_path / f"made-{after}")
+        assert interrupted(store, made, after)
+        rebuild = Rebuild(ReadOnlyStore(store), Selection(), made)
+        rebuild.go_on()
+        assert rebuild.run()
+        rebuild.check()
+        assert queue_bytes(made) == queue_bytes(tmp_path / "whole")
 
 
 def test_it_is_gone_on_with_only_where_nothing_changed(tmp_path: Path) -> None:

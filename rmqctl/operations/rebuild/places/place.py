@@ -7,8 +7,9 @@
 3. The rest, in log order, takes the first free place between its neighbours; behind the last one, the queue's end.
    A message without a free place (two messages with one number) gets no unit, as from a broker.
 
-The numbers decide alone where that gives more messages a place: between two messages for which both ways agree, one
-of the ways is taken whole (two swapped units would otherwise cost one of their messages its place).
+The numbers decide alone where units are out of order and that gives more messages a place: between two messages for
+which both ways agree, one of the ways is taken whole (two swapped units would otherwise cost one of their messages its
+place).
 
 Where no unit is left, the numbers decide as a broker's dispatch would have: 0, 1 in later messages begins the queue
 anew. If a message would get no place, but an earlier gap in the numbers is not explained by lost bytes, then the run
@@ -78,11 +79,12 @@ def place(
     have stood in the log between two messages.
     """
     by_number = _as_dispatched(numbers, taken, room)
-    trusted = _trusted(_without_repeats(units), numbers)
+    units = _without_repeats(units)
+    trusted = _without_far(_trusted(units, numbers), room)
     if not trusted:
         return by_number
     fitting = _without_leap(_joined([*trusted, *_by_number(numbers, trusted)]), trusted[-1].message_end, room)
-    return _larger(_with_rest(fitting, numbers, taken), by_number)
+    return _larger(_with_rest(fitting, numbers, taken), by_number, _others(units, trusted))
 
 
 def _without_repeats(units: Iterable[Run]) -> list[Run]:
@@ -99,6 +101,32 @@ def _without_repeats(units: Iterable[Run]) -> list[Run]:
     return found
 
 
+def in_order(units: Iterable[Run]) -> list[Run]:
+    """Return the largest set of existing units in order."""
+    return increasing(_without_repeats(units))
+
+
+def _without_far(trusted: list[Run], room: Callable[[int, int], Room]) -> list[Run]:
+    """Return the larger part of `trusted`, if one is far from the other.
+
+    The whole queue has not so many messages as would stand between: a queue file has a wrong name.
+    """
+    far = room(trusted[0].message, trusted[-1].message_end - 1).at_most if trusted else 0
+    parts: list[list[Run]] = [[]]
+    for run in trusted:
+        before = parts[-1][-1] if parts[-1] else None
+        if before is not None and run.place - before.end > far:
+            parts.append([])
+        parts[-1].append(run)
+    return max(parts, key=_messages_of)
+
+
+def _others(units: Iterable[Run], trusted: Iterable[Run]) -> list[range]:
+    """Return the places of the units that are not trusted."""
+    others = _unplaced(map(_turned, units), [*map(_turned, trusted)])
+    return [range(run.message, run.message_end) for run, _, _ in others]
+
+
 def _trusted(units: Sequence[Run], numbers: Sequence[Run]) -> list[Run]:
     """Return the largest set of units in order.
 
@@ -106,7 +134,7 @@ def _trusted(units: Sequence[Run], numbers: Sequence[Run]) -> list[Run]:
     """
     agreed = increasing(_in_both(units, numbers))
     others = increasing(map(_turned, _fitting(map(_turned, units), [*map(_turned, agreed)])))
-    return _larger(_joined([*agreed, *others]), increasing(units))
+    return _larger(_joined([*agreed, *others]), increasing(units), [range(PLACE_END)])
 
 
 def increasing(runs: Iterable[Run]) -> list[Run]:
@@ -189,13 +217,14 @@ def _without_leap(placed: list[Run], known_end: int, room: Callable[[int, int], 
 
     The numbers cannot be, or they alone say that other messages are lost. Messages before `known_end` stay.
     """
-    while len(placed) > 1 and placed[-1].message >= known_end:
-        before, run = placed[-2:]
+    end = len(placed)
+    while end > 1 and placed[end - 1].message >= known_end:
+        before, run = placed[end - 2 : end]
         may_lie_between = room(before.message_end - 1, run.message)
         if run.place - before.end <= (may_lie_between.lost if run.length == 1 else may_lie_between.at_most):
             break
-        placed = placed[:-1]
-    return placed
+        end -= 1
+    return placed[:end]
 
 
 def _closed(
@@ -271,16 +300,25 @@ def _without_first(ranges: list[range], count: int) -> list[range]:
     return [each for each in found if each]
 
 
-def _larger(first: list[Run], second: list[Run]) -> list[Run]:
-    """Return `first`, and between the places of both, the one with more messages."""
+def _larger(first: list[Run], second: list[Run], only: Sequence[range]) -> list[Run]:
+    """Return `first`, or where it has more messages, `second`.
+
+    One of the two is taken whole between places that they share. `second` is taken only where one of the places `only`
+    lies between; these are in order.
+    """
     chosen: list[Run] = []
     for before, after in pairwise((_FRONT, *_in_both(first, second), _BACK)):
         between = (before.message_end, after.message)
-        chosen += max(
-            _parts(first, *between), _parts(second, *between), key=lambda runs: sum(run.length for run in runs)
-        )
-        chosen.append(after)
+        found = _parts(first, *between)
+        at = bisect_right(only, before.end, key=lambda places: places.stop)
+        if at < len(only) and only[at].start < after.place:
+            found = max(found, _parts(second, *between), key=_messages_of)
+        chosen += (*found, after)
     return _joined(chosen[:-1])
+
+
+def _messages_of(runs: Sequence[Run]) -> int:
+    return sum(run.length for run in runs)
 
 
 def _in_both(first: Sequence[Run], second: Sequence[Run]) -> Iterator[Run]:

@@ -25,7 +25,7 @@ from rmqctl.format.message import MIN_SIZE
 from rmqctl.kernels.dispatch_scan import DELAYED, IS_PLACEHOLDER, MULTI_DISPATCH
 from rmqctl.logfile.memory.mapped_memory import Spool
 from rmqctl.operations.rebuild.built_queue import QueueCounts, is_unit, without_addresses
-from rmqctl.operations.rebuild.places.place import Room, Run, place
+from rmqctl.operations.rebuild.places.place import Room, Run, in_order, place
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.dispatch.light_queues import is_left_out_topic
@@ -57,9 +57,11 @@ class LostRanges:
     def __init__(self) -> None:
         self._begins: list[int] = []
         self._before = [0]  # total size of the ranges before the range with the same index
+        self._arrays: tuple[Numbers, Numbers] | None = None  # begins and ends
 
     def add(self, physical_offset: int, size: int) -> None:
         """Add a range behind the others."""
+        self._arrays = None
         self._begins.append(physical_offset)
         self._before.append(self._before[-1] + size)
 
@@ -77,9 +79,11 @@ class LostRanges:
 
     def are_in(self, physical_offsets: Numbers) -> Flags:
         """Return, for each physical offset, whether it is in a range."""
-        begins = np.array([-1, *self._begins], np.int64)
-        ends = begins + np.concatenate(([0], np.diff(np.array(self._before, np.int64))))
-        return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
+        if self._arrays is None:
+            ends = (begin + size for begin, size in self.to_list())
+            self._arrays = np.array([-1, *self._begins], np.int64), np.array([-1, *ends], np.int64)
+        begins, behind = self._arrays
+        return physical_offsets < behind[np.searchsorted(begins, physical_offsets, side="right") - 1]
 
     def has(self, physical_offset: int) -> bool:
         """Return whether a physical offset is in a range."""
@@ -127,8 +131,10 @@ class PlacedQueues:
         added = [key in self._portions for key in self._builder.keys[known:]]
         self._is_wanted = np.concatenate((self._is_wanted, np.array(added, np.bool_)))
         rows = described.messages[have_units(described.messages)]
-        for number in np.unique(rows["queue"][self._is_wanted[rows["queue"]]]).tolist():
-            self._keep(self._builder.keys[number], rows[rows["queue"] == number])
+        own = rows[self._is_wanted[rows["queue"]]]
+        own = own[np.argsort(own["queue"], kind="stable")]
+        for part in np.split(own, np.flatnonzero(np.diff(own["queue"])) + 1) if len(own) else ():
+            self._keep(self._builder.keys[part[0]["queue"]], part)
         for row in rows[rows["traits"] & MULTI_DISPATCH != 0]:
             self._keep_light(int(row["physical_offset"]))
 
@@ -138,7 +144,8 @@ class PlacedQueues:
             messages = np.frombuffer(rows, MESSAGES)
             if messages["light"].any():  # they were kept behind the queue's own messages of the same batch
                 messages = messages[np.argsort(messages["physical_offset"], kind="stable")]
-            yield self._build(key, messages, open_queue)
+            if queue := self._build(key, messages, open_queue):
+                yield queue
 
     def _keep(self, key: QueueKey, rows: Rows) -> None:
         messages = np.zeros(len(rows), MESSAGES)
@@ -166,10 +173,13 @@ class PlacedQueues:
             row["light"] = LEFT_OUT if is_left_out_topic(message.topic) else LIGHT
             self._portions[key].append(self._spool.put(row.tobytes()))
 
-    def _build(self, key: QueueKey, messages: Rows, open_queue: Callable[[QueueCounts], BuiltQueue]) -> BuiltQueue:
+    def _build(
+        self, key: QueueKey, messages: Rows, open_queue: Callable[[QueueCounts], BuiltQueue]
+    ) -> BuiltQueue | None:
+        """Build a queue, or return None if no message has a place in it."""
         numbers, dropped = messages["queue_offset"], messages[:0]
         if messages["light"].any():
-            numbers = self._as_dispatched(messages, self._units(key, messages)[0])
+            numbers = self._as_dispatched(messages, in_order(self._units(key, messages)[0]))
             dropped = messages[(numbers == DROPPED) & (messages["light"] != LEFT_OUT)]
             messages, numbers = messages[numbers != DROPPED], numbers[numbers != DROPPED]
         numbers = np.where((numbers >= 0) & (numbers < PLACES_MAX), numbers, NO_NUMBER)
@@ -181,15 +191,16 @@ class PlacedQueues:
 
         units, into_damage = self._units(key, messages)
         placed = place(_runs(numbers), units, into_damage, room)
-        first = placed[0].place if placed else 0
-        front = self._front(key, placed[0], messages) if first else 0
+        if not placed:
+            return None
+        front = self._front(key, placed[0], messages)
         queue = open_queue(QueueCounts(*key, min_offset=front, max_offset=front))
         self._count_unplaced(queue.counts, messages, numbers, placed)
         for row in dropped:
             queue.counts.count_duplicate(int(row["physical_offset"]), int(row["size"]))
-        behind = self._log_begin
+        behind, offsets = self._log_begin, np.sort(messages["physical_offset"])
         for run in placed:
-            self._fill(queue, messages[run.message], run.place, behind)
+            self._fill(queue, messages[run.message], run.place, behind, offsets)
             for at in range(run.message, run.message_end, BLOCK):
                 part = messages[at : min(at + BLOCK, run.message_end)]
                 places = queue.counts.max_offset + np.arange(len(part))
@@ -208,13 +219,11 @@ class PlacedQueues:
         into_damage: list[range] = []
         before = self._before.queues.get(key)
         for slot, units in blocks_of(before, 0, PLACES_MAX):
-            found = np.minimum(offsets.searchsorted(units["physicalOffset"]), len(offsets) - 1)
-            used = is_unit(units)
-            leads = used & (offsets[found] == units["physicalOffset"]) if len(offsets) else used & False
+            used, leads = is_unit(units), _lead_to(units, offsets)
             places = np.flatnonzero(leads)
-            runs += _runs(slot + places, order[found[places]])
+            runs += _runs(slot + places, order[offsets.searchsorted(units["physicalOffset"][places])])
             lost = np.flatnonzero(used & ~leads & self._lost.are_in(units["physicalOffset"]))
-            into_damage += (range(slot + at, slot + at + 1) for at in lost.tolist())
+            into_damage += (range(run.place, run.end) for run in _runs(slot + lost))
         return runs, into_damage
 
     def _as_dispatched(self, messages: Rows, units: Sequence[Run]) -> Numbers:
@@ -269,17 +278,17 @@ class PlacedQueues:
         explained = places * MIN_SIZE <= behind - self._log_begin and (confirmed or (places - known) * MIN_SIZE <= lost)
         return front if explained else first.place
 
-    def _fill(self, queue: BuiltQueue, message: Row, end: int, behind: int) -> None:
+    def _fill(self, queue: BuiltQueue, message: Row, end: int, behind: int, offsets: Numbers) -> None:
         """Fill the places up to `end`, before a message.
 
-        Before these places, the queue's messages end at the physical offset `behind`.
+        Before these places, the queue's messages end at the physical offset `behind`. `offsets` has all its messages.
         """
         counts = queue.counts
         key, at_message = counts.key, int(message["physical_offset"])
         for at in range(counts.max_offset, end, BLOCK):
             units = np.repeat(_units_of(np.array([message])), min(BLOCK, end - at))
             for slot, old in blocks_of(self._before.queues.get(key), at, at + len(units)):
-                kept = _lie_between(old, behind, at_message)
+                kept = _lie_between(old, behind, at_message) & ~_lead_to(old, offsets)
                 units[slot - at :][: len(old)][kept] = without_addresses(old[kept], self._before.extensions.get(key))
                 counts.kept += int(np.count_nonzero(kept))
                 counts.strays += int(np.count_nonzero(~self._lost.are_in(old["physicalOffset"][kept])))
@@ -340,6 +349,15 @@ def _lie_between(units: Rows, start: int, end: int) -> Flags:
     offsets = units["physicalOffset"]
     found: Flags = is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
     return found
+
+
+def _lead_to(units: Rows, offsets: Numbers) -> Flags:
+    """Return which units lead to one of the physical offsets, which ascend."""
+    if not len(offsets):
+        return np.zeros(len(units), np.bool_)
+    found = np.minimum(offsets.searchsorted(units["physicalOffset"]), len(offsets) - 1)
+    leads: Flags = is_unit(units) & (offsets[found] == units["physicalOffset"])
+    return leads
 
 
 def _end_of(message: Row) -> int:

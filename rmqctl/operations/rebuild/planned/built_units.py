@@ -51,10 +51,7 @@ class BuiltUnits:
         return list(self._queues)
 
     def begin(self, key: QueueKey) -> Callable[[int, Rows], None]:
-        """Return the function that receives the units of a queue.
-
-        `begin` must be called when the queue begins, and when the queue begins again at queue offset 0.
-        """
+        """Return the function that receives the units of a queue."""
         kept = self._queues[key] = _Kept()
         return partial(self._put, kept)
 

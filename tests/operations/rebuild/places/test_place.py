@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.operations.rebuild.places.place import Room, Run, increasing, place
+from tests.support.property_settings import PROPERTY
 
 Pair = tuple[int, int]  # a place and a message
+MANY = settings(PROPERTY, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 
 
 def runs_of(pairs: list[Pair]) -> list[Run]:
@@ -64,17 +66,20 @@ def numbered(numbers: list[int]) -> list[Run]:
 
 
 @given(units_of(messages=7))
-@settings(max_examples=400)
+@MANY
 def test_the_largest_increasing_set_is_found(units: list[Pair]) -> None:
     found = pairs_of(increasing(runs_of(units)))
     assert is_increasing(found)
     assert set(found) <= set(units)
-    larger = combinations(units, len(found) + 1)
-    assert not any(is_increasing(list(some)) for some in larger)
+    lengths: list[int] = []  # of the largest set that ends with each unit
+    for number, (at, message) in enumerate(units):
+        before = [lengths[other] for other in range(number) if units[other][0] < at and units[other][1] < message]
+        lengths.append(max(before, default=0) + 1)
+    assert len(found) == max(lengths, default=0)
 
 
 @given(numbers_of(), units_of(), st.lists(st.integers(0, 12), max_size=2), st.integers(0, 3))
-@settings(max_examples=1000)
+@MANY
 def test_placing_again_changes_nothing(numbers: list[int], units: list[Pair], damage: list[int], room: int) -> None:
     places = {at for at, _ in units}
     taken = [range(at, at + 1) for at in sorted(set(damage) - places)]
@@ -104,6 +109,7 @@ def test_placing_again_changes_nothing(numbers: list[int], units: list[Pair], da
 
 
 @given(st.integers(1, 40), st.integers(0, 20), st.data())
+@MANY
 def test_a_flipped_bit_moves_no_other_message(messages: int, first: int, data: st.DataObject) -> None:
     numbers = list(range(first, first + messages))
     units = [(number, message) for message, number in enumerate(numbers)]
@@ -139,6 +145,19 @@ def test_a_queue_begins_anew() -> None:
     numbers = [*range(37), *range(21)]
     assert place(numbered(numbers), []) == [Run(0, 37, 21)]
     assert place(numbered(numbers), [Run(0, 37, 21)]) == [Run(0, 37, 21)]
+
+
+def test_numbers_move_no_unit_that_is_in_order() -> None:
+    older, newer = [*range(20)], [64, *range(1, 17)]  # a bit of the 0 with which the queue began anew changed
+    assert place(numbered([*older, *newer]), [Run(0, 20, 17)]) == [Run(0, 20, 17)]
+    assert place(numbered([*range(37), 0]), [Run(0, 37, 1)]) == [Run(0, 37, 1)]
+
+
+def test_units_far_from_the_others_move() -> None:
+    def room(before: int, message: int) -> Room:
+        return Room(message - before, 0)
+
+    assert place([Run(0, 0, 37)], [Run(0, 0, 20), Run(10**9, 20, 17)], (), room) == [Run(0, 0, 37)]
 
 
 def test_swapped_units_cost_no_message_its_place() -> None:
