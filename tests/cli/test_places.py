@@ -125,7 +125,7 @@ def test_a_plan_says_where_queues_end_and_what_it_leaves(tmp_path: Path, rmqctl:
 
 
 def test_a_queue_is_rebuilt_alike_alone_and_among_others(tmp_path: Path) -> None:
-    """What is found out for one queue takes nothing from what may be found out for another one."""
+    """The places of one queue do not depend on the others."""
     store = ReadOnlyStore(mixed("471-basic", "471-crash", SECOND, tmp_path))
     together = built(store, frozenset(store.queues))
     alone = {key: built(store, frozenset((key,)))[key] for key in store.queues}

@@ -123,10 +123,12 @@ class QueueBuilder:
     def _place_multi_dispatch(self, physical_offset: int) -> None:
         """Place units for one message in the light queues that the message names."""
         message = self._message_at(physical_offset)
-        for target in queue_destinations(message)[1:] if message is not None else ():
+        if message is None:
+            return
+        for target in queue_destinations(message)[1:]:
             number = self._builder.number(target.topic.encode("utf-8", "replace"), target.queue_id)
             self._know_queues()
-            if message is None or self._states[number]["kind"] not in (UNKNOWN, PLAIN):
+            if self._states[number]["kind"] not in (UNKNOWN, PLAIN):
                 continue
             if is_left_out_topic(message.topic) and self._builds(self._builder.keys[number]):
                 self.disorder(number)  # the existing units show whether the broker leaves it out

@@ -35,8 +35,8 @@ def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -
     """Return `plan` without rebuilds that would change nothing.
 
     The returned plan has the losses of the rebuilt queues, and their remaining findings. The second result is the begin
-    and the end of each rebuilt queue. If `plan` rebuilds queues, the function reads the log once more. If the queue
-    offset of a message is in doubt, the function reads the log two times more. Raises OSError.
+    and the end of each rebuilt queue. If `plan` rebuilds queues, the log is read once more. If one of them is
+    disordered, it is read three times: to find it, to place its messages, and to count what remains. Raises OSError.
     """
     return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
 

@@ -1,4 +1,4 @@
-"""What a topic may be called, and the topics that brokers have of their own.
+"""The names that a topic may have, and the brokers' own topics.
 
 Every broker has its own topics, even if topics.json does not list them. Their names come from RocketMQ's class
 TopicValidator, up to 5.3.3. The prefixes %RETRY% and %DLQ% come from RocketMQ's class MixAll.

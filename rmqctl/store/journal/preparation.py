@@ -1,4 +1,4 @@
-"""What a change will touch, and whether it may: known before anything is changed.
+"""The files and folders that a change will touch, checked before it begins.
 
 `prepare` returns the manifest, which is the content of journal.json.
 """

@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on the disk is the faulty system's to say."""
+    """The faulty system decides what is on the disk."""
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, lambda _: None)

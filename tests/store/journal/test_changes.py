@@ -1,4 +1,4 @@
-"""Each change is told in words, and in a document."""
+"""Changes in words, and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be changed, or cannot be taken back, is told before anything is changed."""
+"""A change that cannot be made, or undone, is refused before it begins."""
 
 from __future__ import annotations
 

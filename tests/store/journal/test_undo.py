@@ -147,7 +147,7 @@ def test_a_store_that_was_moved_is_undone_where_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", ["checkpoint", "consumequeue/a/1/00000000000000000000"])
 def test_an_undo_writes_to_nothing_that_was_not_changed(at: str, tmp_path: Path) -> None:
-    """What stopped the change stops no undo."""
+    """An error that stopped a change does not stop its undo."""
     root = some_store(tmp_path / "store")
     before = tree(root)
 

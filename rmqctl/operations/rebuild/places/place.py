@@ -56,7 +56,7 @@ class Run(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How many messages may have stood between two messages of the log."""
+    """The room for lost messages between two messages of the log."""
 
     at_most: int  # by the distance of the two
     lost: int  # of these, by the bytes that are lost
@@ -364,7 +364,7 @@ def _free(start: int, stop: int, taken: Sequence[range]) -> Iterator[range]:
 
 
 def _joined(runs: list[Run]) -> list[Run]:
-    """Return runs in order, joined where one goes on with another."""
+    """Return runs by message, with adjacent ones joined."""
     found: list[Run] = []
     for run in sorted(runs, key=lambda run: run.message):
         if found and (run.place, run.message) == (found[-1].end, found[-1].message_end):

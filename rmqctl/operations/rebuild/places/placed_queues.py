@@ -158,9 +158,11 @@ class PlacedQueues:
 
     def _keep_light(self, physical_offset: int) -> None:
         message = self._message_at(physical_offset)
-        for target in queue_destinations(message)[1:] if message is not None else ():
+        if message is None:
+            return
+        for target in queue_destinations(message)[1:]:
             key = target.topic, target.queue_id
-            if message is None or key not in self._portions:
+            if key not in self._portions:
                 continue
             row = np.zeros(1, MESSAGES)
             row["physical_offset"], row["size"], row["queue_offset"] = (
