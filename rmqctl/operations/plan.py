@@ -12,7 +12,7 @@ from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
 from rmqctl.store.recovery.data_loss import DataLoss, QueueOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.profile import Profile
@@ -92,20 +92,11 @@ class AddLogFile(NamedTuple):
         return {"action": "add-file", "path": self.path, "bytes": self.size}
 
 
-_NO_FINDINGS: Mapping[str, int] = {}  # one for all steps: a plan may have 200,000
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One action of a repair plan, and the reason for the action.
-
-    `findings` counts, by code, the findings that a planned rebuild should repair. Only a trial rebuild shows whether
-    the planned rebuild really repairs the findings.
-    """
+class Step(NamedTuple):
+    """One action of a repair plan, and the reason for the action."""
 
     action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
     why: str
-    findings: Mapping[str, int] = field(default_factory=lambda: _NO_FINDINGS)
 
     def describe(self) -> str:
         """Return one line of text for people."""
@@ -148,13 +139,15 @@ class RepairPlan:
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
         """Return the queues that the plan rebuilds."""
-        return frozenset(
-            (action.topic, action.queue_id)
-            for action in (step.action for step in self.steps)
-            if isinstance(action, RebuildQueue)
-        )
+        return queues_to_rebuild(self.steps)
 
     @property
     def rebuilds_index(self) -> bool:
         """Return whether the plan rebuilds the index."""
         return any(isinstance(step.action, RebuildIndex) for step in self.steps)
+
+
+def queues_to_rebuild(steps: Iterable[Step]) -> frozenset[QueueKey]:
+    """Return the queues that the steps rebuild."""
+    actions = (step.action for step in steps)
+    return frozenset((action.topic, action.queue_id) for action in actions if isinstance(action, RebuildQueue))

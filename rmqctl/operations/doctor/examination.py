@@ -37,7 +37,8 @@ from rmqctl.operations.doctor.surroundings import (
     unread_offsets,
     wrong_sizes,
 )
-from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+from rmqctl.operations.repair.analysis import RecoveryPolicy
+from rmqctl.operations.repair.recovery_plan import plan_recovery
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
 from rmqctl.store.read.clock import ClockWatch, times_of
@@ -281,7 +282,8 @@ class Examiner:
         return ""
 
     def _plan(self, *, keep_going: bool) -> RecoveryPlan:
-        return RecoveryPlanner(self.store, self.profile, None, self._threads, keep_going=keep_going).plan()
+        policy = RecoveryPolicy(self.profile, threads=self._threads, keep_going=keep_going)
+        return plan_recovery(self.store, policy)
 
 
 def _is_troubled(restart: RestartOutcome | None) -> bool:

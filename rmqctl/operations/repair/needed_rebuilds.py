@@ -1,4 +1,4 @@
-"""The rebuilds that a repair plan needs, and the findings that remain.
+"""The rebuilds that a repair plan needs.
 
 Only a trial rebuild shows which rebuilds are needed. If the trial rebuild changes nothing in a queue, the plan does not
 rebuild the queue. The log is the cause of findings about an unchanged queue.
@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
+from rmqctl.format.message import Damage, Message
 from rmqctl.operations.plan import RebuildQueue, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
 from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
-from rmqctl.operations.repair.leaves import count_findings
 from rmqctl.operations.repair.planned_store import planned_store
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+from rmqctl.store.read.commit_log import ScanSummary
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from rmqctl.operations.plan import RepairPlan, Step
     from rmqctl.operations.rebuild.rebuild_plan import QueuePlan
@@ -31,101 +36,107 @@ if TYPE_CHECKING:
     from rmqctl.store.recovery.simulated_queues import BuiltSpans
 
 
-def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
-    """Return `plan` without rebuilds that would change nothing.
+class NeededRebuilds(NamedTuple):
+    """A repair plan after a trial rebuild of its queues."""
 
-    The returned plan has the losses of the rebuilt queues, and their remaining findings. The second result is the begin
-    and the end of each rebuilt queue. If `plan` rebuilds queues, the log is read once more. If one of them is
-    disordered, it is read three times: to find it, to place its messages, and to count what remains. Raises OSError.
+    plan: RepairPlan  # without rebuilds that would change nothing; with the losses of the others
+    spans: BuiltSpans  # the begin and the end of each rebuilt queue
+    leaves: Counter[str]  # the findings that remain about rebuilt queues, by code
+
+
+def needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> NeededRebuilds:
+    """Find the rebuilds that `plan` needs.
+
+    If `plan` rebuilds queues, the log is read once more. If one of them is disordered, it is read three times: to find
+    it, to place its messages, and to count what remains. Raises OSError.
     """
-    return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
+    asked = plan.queues_to_rebuild
+    if not asked:
+        return NeededRebuilds(plan, {}, Counter())
+    units = BuiltUnits()
+    selection = Selection(index=False, keys=asked, all_topics=True)
+    rebuild = Rebuild(
+        store,
+        selection,
+        None,
+        threads=threads,
+        end=plan.max_phy_offset,
+        placeholders=plan.placeholders,
+        units=units,
+    )
+    rebuild.run()
+    made = {(queue.topic, queue.queue_id): queue for queue in rebuild_plan.queue_plans(rebuild, store)}
+    needed = {
+        key for key, queue in made.items() if queue.differ or (key in store.queues and not rebuild.files_are_right(key))
+    }
+    unneeded = asked - needed  # also queues whose topic cannot be a folder name
+    steps = _without(plan.steps, unneeded)
+    leaves: Counter[str] = Counter()
+    if placed := needed.intersection(units.keys):
+        with closing(planned_store(store, steps, units)) as planned:
+            leaves = count_findings(threads, planned, placed)
+    strays = rebuild.result.strays
+    plan = replace(
+        plan,
+        steps=steps,
+        queues=tuple(_outcomes(store, plan, made, unneeded)),
+        notes=(*plan.notes, *rebuild_plan.notes_of_strays(strays), *_notes(len(unneeded))),
+        strays=frozenset(stray.said for stray in strays),
+    )
+    rebuilt = [queue for key, queue in sorted(made.items()) if key in needed and queue.counts is not None]
+    return NeededRebuilds(rebuild_plan.with_loss_of_rebuilt(plan, rebuilt), rebuild_plan.built_spans(rebuilt), leaves)
 
 
-class _NeededRebuilds:
-    """Rebuilds the queues of a plan without writing to the store.
+def _without(steps: tuple[Step, ...], unneeded: AbstractSet[QueueKey]) -> tuple[Step, ...]:
+    """Return the needed steps.
 
-    The rebuilt queues are compared with the existing queues. `_made` describes the queues after the rebuild. `_units`
-    has the units of disordered queues. `_needed` has the queues that a rebuild changes.
+    A step that only moves a right checkpoint on is not needed by itself.
     """
+    kept = tuple(
+        step for step in steps if not (isinstance(step.action, RebuildQueue) and tuple(step.action) in unneeded)
+    )
+    return () if all(isinstance(step.action, SetCheckpoint) and not step.action.is_wrong for step in kept) else kept
 
-    def __init__(self, store: ReadOnlyStore, plan: RepairPlan, threads: int) -> None:
-        self._store = store
-        self._plan = plan
-        self._threads = threads
-        selection = Selection(index=False, keys=plan.queues_to_rebuild, all_topics=True)
-        self._units = BuiltUnits()
-        self._rebuild = Rebuild(
-            store,
-            selection,
-            None,
-            threads=threads,
-            end=plan.max_phy_offset,
-            placeholders=plan.placeholders,
-            units=self._units,
-        )
-        self._rebuild.run()
-        self._made = _by_key(rebuild_plan.queue_plans(self._rebuild, store))
-        self._needed = frozenset(key for key, queue in self._made.items() if queue.differ or self._has_bad_files(key))
-        self._unneeded = plan.queues_to_rebuild - self._needed  # also queues whose topic cannot be a folder name
 
-    def result(self) -> tuple[RepairPlan, BuiltSpans]:
-        """Return the new plan, and the begin and end of each rebuilt queue."""
-        steps = self._steps()
-        plan = replace(
-            self._plan,
-            steps=steps,
-            queues=tuple(self._outcomes()),
-            notes=(*self._plan.notes, *self._notes()),
-            leaves=self._leaves(steps),
-            strays=frozenset(stray.said for stray in self._rebuild.result.strays),
-        )
-        rebuilt = self._rebuilt()
-        return rebuild_plan.with_loss_of_rebuilt(plan, rebuilt), rebuild_plan.built_spans(rebuilt)
+def _outcomes(
+    store: ReadOnlyStore, plan: RepairPlan, made: Mapping[QueueKey, QueuePlan], unneeded: AbstractSet[QueueKey]
+) -> Iterator[QueueOutcome]:
+    for queue in plan.queues:
+        key = queue.topic, queue.queue_id
+        if key not in store.queues and key in unneeded:
+            continue
+        built = made.get(key)
+        yield queue if built is None else queue._replace(min_offset=built.min_offset, max_offset=built.max_offset)
 
-    def _has_bad_files(self, key: QueueKey) -> bool:
-        return key in self._store.queues and not self._rebuild.files_are_right(key)
 
-    def _is_unneeded(self, step: Step) -> bool:
-        return isinstance(step.action, RebuildQueue) and tuple(step.action) in self._unneeded
+def _notes(unneeded: int) -> Iterator[str]:
+    if unneeded:
+        agree = "does not agree" if unneeded == 1 else "do not agree"
+        queues = counted(unneeded, "queue")
+        yield f"{queues} {agree} with the log, and no repair can change that: `rmqctl verify` shows where"
 
-    def _steps(self) -> tuple[Step, ...]:
-        steps = tuple(step for step in self._plan.steps if not self._is_unneeded(step))
-        if all(isinstance(step.action, SetCheckpoint) and not step.action.is_wrong for step in steps):
-            return ()
-        return steps
 
-    def _notes(self) -> Iterator[str]:
-        yield from rebuild_plan.notes_of_strays(self._rebuild.result.strays)
-        if self._unneeded:
-            agree = "does not agree" if len(self._unneeded) == 1 else "do not agree"
-            queues = counted(len(self._unneeded), "queue")
-            yield f"{queues} {agree} with the log, and no repair can change that: `rmqctl verify` shows where"
+def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKey]) -> Counter[str]:
+    """Count the findings of the queues `keys` by code.
 
-    def _outcomes(self) -> Iterator[QueueOutcome]:
-        for queue in self._plan.queues:
-            key = queue.topic, queue.queue_id
-            built = self._made.get(key)
-            if key not in self._store.queues and key in self._unneeded:
-                continue
-            if built is None:
-                yield queue
+    The function reads the whole log. Raises OSError.
+    """
+    summary, builder = ScanSummary(), DispatchRequestBuilder(with_keys=False, with_tags=True)
+    queues = QueueCrosscheck(store, builder)
+    for item in store.commit_log.scan_columns(summary, builder.take, threads=threads):
+        if isinstance(item, RecordRun):
+            queues.on_messages(item.result.messages)
+        elif isinstance(item, Message):
+            queues.on_messages(builder.of(item).messages)
+        elif isinstance(item, Damage):
+            message = item.message_in_its_place
+            if message is None:
+                queues.lost(item)
             else:
-                yield queue._replace(min_offset=built.min_offset, max_offset=built.max_offset)
-
-    def _rebuilt(self) -> list[QueuePlan]:
-        """Return the rebuilt queues that will exist, sorted by topic and queueId."""
-        return [queue for key, queue in sorted(self._made.items()) if key in self._needed and queue.counts is not None]
-
-    def _leaves(self, steps: tuple[Step, ...]) -> Counter[str]:
-        leaves = Counter(self._plan.leaves)
-        for step in self._plan.steps:
-            if self._is_unneeded(step):
-                leaves.update(step.findings)
-        if placed := self._needed.intersection(self._units.keys):
-            with closing(planned_store(self._store, steps, self._units)) as planned:
-                leaves += count_findings(self._threads, planned, placed)
-        return +leaves
-
-
-def _by_key(queues: list[QueuePlan]) -> dict[QueueKey, QueuePlan]:
-    return {(queue.topic, queue.queue_id): queue for queue in queues}
+                queues.on_messages(builder.of(message).messages, message)
+    queues.finish(summary.end)
+    found: Counter[str] = Counter()
+    for finding in queues.findings:
+        if finding.topic is not None and finding.queue_id is not None and (finding.topic, finding.queue_id) in keys:
+            found[finding.code] += finding.count
+    return found

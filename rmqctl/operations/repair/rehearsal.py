@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.operations.plan import Step
 from rmqctl.operations.repair.planned_store import planned_store
 from rmqctl.store.config import store_path
 from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.journal.changes import Delete, Resize, Zero
 from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.known_topics import KnownTopics
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from rmqctl.store.read.store_file_sizes import geometry_of_store
 from rmqctl.store.recovery.rules import Mode, mode_of
 from rmqctl.store.recovery.simulation import RestartSimulation
 from rmqctl.text import counted
@@ -72,24 +69,6 @@ def rehearse(
     finally:
         planned.close()
     return Rehearsal(*outcomes)
-
-
-def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
-    """Return the store in a state that a broker loads.
-
-    The returned store has no foreign files. All files of the log and the queues have the right length. Short files are
-    extended with zeros. The changes exist in memory, not on disk. Raises OSError.
-    """
-    geometry, log = geometry_of_store(store), store.commit_log.queue
-    sized = [(file, log.file_size) for file in log.files]
-    for queue in store.queues.values():
-        size = (
-            geometry.consumequeue_file_size if isinstance(queue, ConsumeQueue) else geometry.batchconsumequeue_file_size
-        )
-        sized += [(file, size) for file in queue.queue.files]
-    steps = [Step(Resize(file.name, size), "") for file, size in sized if size and file.size_on_disk != size]
-    steps += [Step(Delete(damage.path), "") for damage in store.foreign if damage.code == "foreign-file"]
-    return planned_store(store, steps)
 
 
 def with_next_start(

@@ -158,9 +158,10 @@ def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPla
     Raises NeedsRecovery if a broker could not start with the mirror, or if the recovery would lose messages. A loss is
     accepted if a killed append explains the loss.
     """
-    from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+    from rmqctl.operations.repair.analysis import RecoveryPolicy
+    from rmqctl.operations.repair.recovery_plan import plan_recovery
 
-    plan = RecoveryPlanner(store, master.profile, Mode.ABNORMAL, threads).plan().repair
+    plan = plan_recovery(store, RecoveryPolicy(master.profile, Mode.ABNORMAL, threads)).repair
     problem = plan.start_problem
     if plan.lost.records and not _ends_in_an_append(store, plan.max_phy_offset):
         problem = f"the log would lose {counted(plan.lost.records, 'message')}"

@@ -13,7 +13,8 @@ from rmqctl.errors import RmqctlError
 from rmqctl.format.profile import PROFILES
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
-from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+from rmqctl.operations.repair.analysis import RecoveryPolicy
+from rmqctl.operations.repair.recovery_plan import plan_recovery
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of
 from tests.conftest import tree_hash, unpack
@@ -23,7 +24,7 @@ from tests.support.plain_kernels import plain_kernels
 def planned(root: Path, profile: str) -> Any:
     """The plan of `recover --keep-going`, or why there is none."""
     try:
-        plan = RecoveryPlanner(ReadOnlyStore(root), PROFILES[profile], None, 1, keep_going=True).plan()
+        plan = plan_recovery(ReadOnlyStore(root), RecoveryPolicy(PROFILES[profile], keep_going=True))
     except RmqctlError as error:
         return str(error)
     blocks = list(plan.repair.placeholders)

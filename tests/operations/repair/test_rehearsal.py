@@ -11,9 +11,10 @@ import pytest
 from rmqctl.format.profile import PROFILES
 from rmqctl.operations.plan import RepairPlan
 from rmqctl.operations.repair import recovery_plan
+from rmqctl.operations.repair.analysis import RecoveryPolicy
 from rmqctl.operations.repair.execute import build
-from rmqctl.operations.repair.needed_rebuilds import with_needed_rebuilds
-from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+from rmqctl.operations.repair.needed_rebuilds import NeededRebuilds, needed_rebuilds
+from rmqctl.operations.repair.recovery_plan import plan_recovery
 from rmqctl.operations.repair.rehearsal import Rehearsal, compared, rehearse
 from rmqctl.store.journal.transaction import make_change
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -36,13 +37,14 @@ def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path, m
     store = ReadOnlyStore(root)
     spans: BuiltSpans = {}
 
-    def noted(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
+    def noted(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> NeededRebuilds:
         nonlocal spans
-        plan, spans = with_needed_rebuilds(store, plan, threads)
-        return plan, spans
+        found = needed_rebuilds(store, plan, threads)
+        spans = found.spans
+        return found
 
-    monkeypatch.setattr(recovery_plan, "with_needed_rebuilds", noted)
-    plan = RecoveryPlanner(store, profile, None, 1, keep_going=keep_going).plan().repair
+    monkeypatch.setattr(recovery_plan, "needed_rebuilds", noted)
+    plan = plan_recovery(store, RecoveryPolicy(profile, keep_going=keep_going)).repair
     if not plan.steps:
         return
     read, unread = (
@@ -59,7 +61,7 @@ def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path, m
 @pytest.mark.parametrize("problem", ["refused", "hangs"])
 def test_a_start_that_fails_after_another_crash_is_told(problem: str, tmp_path: Path) -> None:
     store, profile = ReadOnlyStore(unpack("497-crash", tmp_path)), PROFILES["4.9"]
-    plan, now = RecoveryPlanner(store, profile, None, 1).plan().repair, plan_restart(store, profile)
+    plan, now = plan_recovery(store, RecoveryPolicy(profile)).repair, plan_restart(store, profile)
     why = "no file has 7"
     then = replace(now, refused=why) if problem == "refused" else replace(now, hangs=why)
     notes = compared(store, plan, now, now, Rehearsal(now, then)).notes
@@ -69,7 +71,7 @@ def test_a_start_that_fails_after_another_crash_is_told(problem: str, tmp_path: 
 def test_a_message_that_light_queues_share_is_lost_once(tmp_path: Path) -> None:
     """Of each queue the next start drops one message."""
     store, profile = ReadOnlyStore(unpack("533-lmq", tmp_path)), PROFILES["5.3"]
-    plan, now = RecoveryPlanner(store, profile, Mode.ABNORMAL, 1).plan().repair, plan_restart(store, profile)
+    plan, now = plan_recovery(store, RecoveryPolicy(profile, Mode.ABNORMAL)).repair, plan_restart(store, profile)
     less = tuple(queue._replace(max_offset=queue.max_offset - 1) for queue in now.queues if queue.max_offset)
     dropped = compared(store, plan, now, now, Rehearsal(replace(now, queues=less), now))
     own = [queue for queue in less if not queue.topic.startswith("%LMQ%")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,9 @@ from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
-    from rmqctl.operations.repair.recovery_plan import RecoveryPlan, RecoveryPlanner
-    from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
+    from rmqctl.operations.repair.analysis import RecoveryPolicy
+    from rmqctl.operations.repair.recovery_plan import RecoveryPlan
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 @dataclass(frozen=True)
@@ -129,14 +131,17 @@ def command(
     JSON says why a broker would not start. While a broker has the store open, `recover` exits with 11, even with
     --dry-run.
     """
+    from rmqctl.operations.repair.analysis import RecoveryAnalysis
+    from rmqctl.operations.repair.recovery_plan import plan_recovery
+
     opened = open_store(store, broker_conf, follow_links)
     fingerprint = opened.fingerprint()  # before the first listing: the repair stops if a broker has started since
     with opened.storage.keeping_small_files():
         check_writable(opened)
-        planner = _planner(opened, asked, how.threads, fingerprint)
-        warmed_up(planner.warm_up)
+        policy = _policy(opened, asked, how.threads)
+        warmed_up(partial(RecoveryAnalysis.warm_up, opened))
         with scan_progress(opened, how.progress_mode, "recover"):
-            plan = planner.plan()
+            plan = plan_recovery(opened, policy, fingerprint)
     plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
     check_index_can_be_rebuilt(opened, plan.repair)
 
@@ -150,22 +155,14 @@ def command(
     return carry_out_repair(opened, plan.repair, show, words, how)
 
 
-def _planner(store: ReadOnlyStore, asked: RecoverOptions, threads: int, fingerprint: Fingerprint) -> RecoveryPlanner:
-    from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+def _policy(store: ReadOnlyStore, asked: RecoverOptions, threads: int) -> RecoveryPolicy:
+    from rmqctl.operations.repair.analysis import RecoveryPolicy
     from rmqctl.store.read.version_guess import guess_profile
     from rmqctl.store.recovery.rules import Mode
 
     profile = _profile(asked) or guess_profile(store)
     mode = None if asked.mode == "auto" else Mode(asked.mode)
-    return RecoveryPlanner(
-        store,
-        profile,
-        mode,
-        threads,
-        keep_going=asked.keep_going,
-        placeholders_limit=asked.placeholders_limit,
-        fingerprint=fingerprint,
-    )
+    return RecoveryPolicy(profile, mode, threads, asked.keep_going, asked.placeholders_limit)
 
 
 def _profile(asked: RecoverOptions) -> Profile | None:

@@ -1,0 +1,96 @@
+"""The broker's start on the store as it is, which decides where the log ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.verify import BROKER_OVERLOOKS
+from rmqctl.operations.plan import Step
+from rmqctl.operations.repair.planned_store import planned_store
+from rmqctl.store.journal.changes import Delete, Resize
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.store_file_sizes import geometry_of_store
+from rmqctl.store.recovery.rules import Mode, third_from_end
+from rmqctl.store.recovery.simulation import RestartSimulation
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Damage
+    from rmqctl.format.profile import Profile
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovery.simulation import RestartOutcome
+
+
+class PresentStart:
+    """A start on the store as it is (`as_is`).
+
+    If load() refuses the store, the end of the log is found by a start on the same store with right file lengths
+    (`scanned`). If load() would refuse that one, too, `scanned` is `as_is`.
+    """
+
+    def __init__(
+        self, store: ReadOnlyStore, profile: Profile, builder: DispatchRequestBuilder, mode: Mode | None
+    ) -> None:
+        self.as_is = self.scanned = RestartSimulation(store, profile, builder, mode)
+        self._log = store.commit_log.queue
+        self._loadable = loadable(store) if self.as_is.refused is not None else None
+        if self._loadable is not None:
+            mended = RestartSimulation(self._loadable, profile, builder, mode)
+            self.scanned = mended if mended.refused is None else self.as_is
+
+    def finish(self) -> tuple[RestartOutcome, RestartOutcome]:
+        """Return the results of `as_is` and of `scanned`.
+
+        Call it once, after the scan of the log.
+        """
+        now = self.as_is.finish()
+        return now, now if self.scanned is self.as_is else self.scanned.finish()
+
+    def close(self) -> None:
+        """Close the files of the store with right file lengths."""
+        if self._loadable is not None:
+            self._loadable.close()
+
+    def ends_at(self, damage: Damage) -> bool:
+        """Return whether the broker's recovery ends the log at or before a damage.
+
+        If no broker loads the store, a normal recovery is assumed to scan the last three files, an abnormal one all.
+        """
+        if self.scanned.refused is None:
+            return self.scanned.scan_end is not None
+        files = self._log.files
+        start = files[third_from_end(len(files))].file_from_offset if self.as_is.mode is Mode.NORMAL and files else 0
+        # a repair fills an empty file with zeros, and zeros end the log
+        is_empty = is_short_file(self._log, damage) and damage.size == self._log.file_size
+        return damage.physical_offset >= start and (is_empty or damage.code not in BROKER_OVERLOOKS)
+
+
+def is_short_file(log: MappedFileQueue, damage: Damage) -> bool:
+    """Return whether a damage is the missing end of a log file that is too short."""
+    file = log.at_or_before(damage.physical_offset)
+    return (
+        damage.code == "file-length"
+        and file is not None
+        and file.name == damage.path
+        and file.end == damage.physical_offset
+        and file.size_on_disk < log.file_size
+    )
+
+
+def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
+    """Return the store in a state that a broker loads.
+
+    The returned store has no foreign files. All files of the log and the queues have the right length. Short files are
+    extended with zeros. The changes exist in memory, not on disk. Raises OSError.
+    """
+    geometry, log = geometry_of_store(store), store.commit_log.queue
+    sized = [(file, log.file_size) for file in log.files]
+    for queue in store.queues.values():
+        size = (
+            geometry.consumequeue_file_size if isinstance(queue, ConsumeQueue) else geometry.batchconsumequeue_file_size
+        )
+        sized += [(file, size) for file in queue.queue.files]
+    steps = [Step(Resize(file.name, size), "") for file, size in sized if size and file.size_on_disk != size]
+    steps += [Step(Delete(damage.path), "") for damage in store.foreign if damage.code == "foreign-file"]
+    return planned_store(store, steps)

@@ -1,0 +1,259 @@
+"""The steps that make a store agree with its analysis.
+
+A queue that agrees with the log stays unchanged. If all wrong units of a queue point after the end of the log, the
+queue is cut. A queue with other wrong units is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.audit import state_audit
+from rmqctl.format.checkpoint import Checkpoint
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.message import Blank
+from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint, Step, queues_to_rebuild
+from rmqctl.operations.rebuild.moved_records import MovedRecords
+from rmqctl.operations.repair.leaves import LEFT
+from rmqctl.operations.repair.truncation import cut_steps, index_steps, log_steps
+from rmqctl.store.config import store_path
+from rmqctl.store.journal.changes import Delete, Resize
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.store_file_sizes import geometry_of_store
+from rmqctl.store.recovery.data_loss import QueueOutcome
+from rmqctl.store.recovery.rules import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqctl.forensics.finding import Finding
+    from rmqctl.operations.repair.analysis import RecoveryAnalysis
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
+CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # a cut repairs these; others need a rebuild
+FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
+
+
+class RecoverySteps:
+    """Makes the steps of a repair plan from an analysis. Raises OSError."""
+
+    def __init__(self, store: ReadOnlyStore, analysis: RecoveryAnalysis, *, begins_at_end: bool) -> None:
+        self._store = store
+        self._analysis = analysis
+        self._kept = analysis.kept
+        self._begins_at_end = begins_at_end  # Profile.expired_queue_begins_at_end
+        self._cuts: dict[QueueKey, int] = {}  # the ends of the queues that are cut
+        of_queue: dict[QueueKey, list[Finding]] = {}
+        for finding in analysis.kept.queues.findings:
+            if finding.topic is not None and finding.queue_id is not None and finding.code not in LEFT:
+                of_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
+        self.moved = MovedRecords(store, of_queue)
+        self._of_queue = {key: found for key, found in sorted(of_queue.items()) if key not in self.moved.queues}
+        self.steps = [*self._all()]
+
+    def _all(self) -> Iterator[Step]:
+        steps = [
+            *self._foreign_steps(),
+            *self._log_steps(),
+            *self._placeholder_steps(),
+            *self._queue_steps(),
+            *self._index_steps(),
+        ]
+        yield from steps
+        yield from self._beside_steps(any_other=bool(steps))
+
+    def _foreign_steps(self) -> Iterator[Step]:
+        """Yield the steps that delete foreign files if a broker would not start.
+
+        A foreign file does not belong to the store, but is in a folder of the log or the queues.
+        """
+        if self._analysis.start.as_is.refused is not None:
+            for damage in self._store.foreign:
+                if damage.code == "foreign-file" and damage.path.split("/")[0] in FOLDERS_OF_FILES:
+                    yield Step(Delete(damage.path), f"{damage.detail}: a broker may not load the store with it")
+
+    def _placeholder_steps(self) -> Iterator[Step]:
+        """Yield the steps that write placeholders.
+
+        Placeholders are written after the steps for the log, because short log files must be extended first.
+        """
+        files = self._store.commit_log.queue
+        there = {file.name for file in files.files}
+        for path, blocks in groupby(self._analysis.replaced.placeholders.blocks, lambda block: block.path):
+            if path in there:
+                for block in blocks:
+                    yield Step(block, f"{block.code} at {block.physical_offset}; the records after it stay")
+                continue
+            pieces = tuple(blocks)
+            before = files.at_or_before(pieces[0].physical_offset)
+            yield Step(
+                AddLogFile(path, files.file_size, before.name if before else path, pieces),
+                "it is missing; the records after it stay",
+            )
+
+    def _log_steps(self) -> Iterator[Step]:
+        end = self._analysis.end.offset
+        last = self._store.commit_log.at(end)
+        is_full = isinstance(last, Blank) and last.end == self._store.commit_log.queue.end
+        return log_steps(self._store.commit_log.queue, end, keep_tail=is_full)
+
+    def _queue_steps(self) -> Iterator[Step]:
+        for key, findings in self._of_queue.items():
+            self._analysis.losses.units(key, _without_message(findings))
+            cut = self._cut_steps(key, findings)
+            if all(finding.code == "file-length" for finding in findings) and self._is_on_grid(key):
+                yield from self._length_steps(key, findings)
+            elif cut is None:
+                yield Step(RebuildQueue(*key), _in_words(findings))
+            else:
+                yield from cut
+        if self._begins_at_end:
+            for key in sorted(set(self._store.queues) - set(self._of_queue)):
+                yield from self._empty_file_steps(key)
+
+    def _is_on_grid(self, key: QueueKey) -> bool:
+        queue = self._store.queues[key]
+        return all(file.file_from_offset % queue.unit_size == 0 for file in queue.queue.files)
+
+    def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
+        """Yield the steps that give files the length with which brokers load them."""
+        geometry = geometry_of_store(self._store)
+        is_plain = isinstance(self._store.queues[key], ConsumeQueue)
+        size = geometry.consumequeue_file_size if is_plain else geometry.batchconsumequeue_file_size
+        for finding in findings:
+            is_queue = not finding.path.startswith(store_path.CONSUMEQUEUE_EXT)
+            yield Step(Resize(finding.path, size if is_queue else geometry.consumequeue_ext_file_size), finding.detail)
+
+    def _empty_file_steps(self, key: QueueKey) -> Iterator[Step]:
+        """Yield the steps that delete a queue's last files if they have no unit.
+
+        5.x does not load a queue whose last file has no unit (see
+        `rmqctl.store.recovery.rules.empty_last_file_refusal`).
+        """
+        queue = self._store.queues[key]
+        if not isinstance(queue, ConsumeQueue) or len(queue.queue.files) < 2:
+            return
+        used = queue.end_by_scan().max_offset * CQ_UNIT.size
+        for file in queue.queue.files[1:]:
+            if file.file_from_offset >= used:
+                yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
+
+    def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
+        """Return the steps that cut a queue, or None if a rebuild is needed.
+
+        A cut is enough if all wrong units are at the end of the queue.
+        """
+        queue = self._store.queues.get(key)
+        starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
+        if (
+            not isinstance(queue, ConsumeQueue)
+            or len(starts) < len(findings)
+            or any(finding.code not in CUT for finding in findings)
+        ):
+            return None
+        cut = min(starts)
+        behind = sum(finding.count for finding in findings if finding.code == BEHIND_LOG)
+        if cut + behind < queue.end_by_scan().max_offset or self._kept.spans.of(key)[1] not in (0, cut):
+            return None
+        self._cuts[key] = cut
+        return cut_steps(queue, cut, _in_words(findings))
+
+    def _index_steps(self) -> Iterator[Step]:
+        """Yield the step that rebuilds the index, if a rebuild is needed.
+
+        At an abnormal start, a broker deletes index files that end after the checkpoint's time. After an abnormal
+        start, a broker indexes only the messages that its recovery reads.
+        """
+        if not self._store.conf.index_enabled:
+            return
+        is_abnormal = self._analysis.start.as_is.mode is Mode.ABNORMAL
+        if self._analysis.start.as_is.dropped_index_files():
+            yield Step(RebuildIndex(), "after an abnormal end the checkpoint does not vouch for the newest file")
+        elif is_abnormal and self._index_end() < self._kept.last[0]:
+            yield Step(RebuildIndex(), "it ends before the log does")
+        elif self._analysis.replaced.placeholders.blocks:
+            yield Step(RebuildIndex(), "placeholders do not have all keys of the messages that they replace")
+        elif steps := [*index_steps(self._store.index, self._analysis.end.offset)]:
+            yield from steps
+        elif self._kept.index is not None and self._kept.index.findings:
+            yield Step(
+                RebuildIndex(),
+                _in_words(self._kept.index.findings) if self._store.index.files else "there is none",
+            )
+
+    def _index_end(self) -> int:
+        """Return the physical offset of the last index entry, or -1."""
+        header = self._store.index.files[-1].header() if self._store.index.files else None
+        return -1 if header is None else header.end_phy_offset
+
+    def _beside_steps(self, *, any_other: bool) -> Iterator[Step]:
+        """Yield the step that sets the checkpoint, and the step that deletes `abort`.
+
+        If `abort` does not exist, a broker assumes that the store was shut down cleanly. `any_other` is True if the
+        plan changes more than the checkpoint and `abort`.
+        """
+        log_end = self._store.commit_log.queue.end
+        wrong = next(
+            state_audit.audit_checkpoint(self._store, self._kept.newest, self._kept.last[1], log_end),
+            None,
+        )
+        if not any_other and not self._store.path.has_abort and wrong is None:
+            return
+        found = self._store.checkpoint()
+        last_at, stored = self._kept.last
+        index_time = max(min(found.index_msg_timestamp, stored), 0) if found else 0
+        # 0 makes 5.5 go by the times, which are right now too; a store that has the offset may need it (accelerated)
+        reached = last_at if found and found.logics_physical_offset > 0 else 0
+        flushed = found.master_flushed_offset if found else 0
+        values = Checkpoint(stored, stored, index_time, flushed, last_at, reached)
+        if wrong is not None or found is None or found._replace(confirm_phy_offset=last_at) != values:
+            why = wrong.detail if wrong is not None else "all of the log, and its queues, are on the disk"
+            yield Step(SetCheckpoint(values, is_wrong=wrong is not None), why)
+        if self._store.path.has_abort:
+            yield Step(Delete(store_path.ABORT), "the store is as after a clean shutdown")
+
+    def outcomes(self) -> Iterator[QueueOutcome]:
+        """Yield what becomes of each queue, before a trial rebuild tells better."""
+        kept, log_start = self._kept.spans, self._store.commit_log.min_offset
+        rebuilt = queues_to_rebuild(self.steps)
+        lost_of = self._analysis.replaced.of_queues + Counter(self._analysis.losses.of_queues())
+        for key in sorted([*self._store.queues, *(rebuilt - self._store.queues.keys())]):  # almost in order already
+            queue = self._store.queues.get(key)
+            if key in rebuilt:
+                first, end, count = kept.of(key)
+                end = end if queue is None or isinstance(queue, ConsumeQueue) else kept.end_of_batches(key)
+                yield QueueOutcome(*key, first if count else 0, end, lost_of[key])
+            elif queue is not None:
+                low, high = queue.min_and_max(log_start)
+                high = self._cuts.get(key, high)
+                yield QueueOutcome(*key, min(low, high), high, lost_of[key])
+
+
+def _without_message(findings: list[Finding]) -> int:
+    """Count the units that point after the log's end and whose messages are lost.
+
+    A message is lost if the log has no other message with the same queue offset.
+    """
+    edges: list[tuple[int, str, int]] = []
+    for finding in findings:
+        if finding.queue_offset is not None and finding.code in (BEHIND_LOG, ELSEWHERE):
+            edges += [(finding.queue_offset, finding.code, 1), (finding.queue_offset + finding.count, finding.code, -1)]
+    found = before = 0
+    inside: Counter[str] = Counter()
+    for at, code, step in sorted(edges):
+        if inside[BEHIND_LOG] and not inside[ELSEWHERE]:
+            found += at - before
+        inside[code] += step
+        before = at
+    return found
+
+
+def _in_words(findings: Iterable[Finding]) -> str:
+    counts: Counter[str] = Counter()
+    for finding in findings:
+        counts[finding.code] += finding.count
+    return ", ".join(f"{count} {code}" for code, count in sorted(counts.items()))
