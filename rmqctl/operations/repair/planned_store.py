@@ -5,9 +5,11 @@ The changes of a repair plan are in memory, not on disk. A reader of the planned
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.format import checkpoint
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.operations.placeholder.blocks import PlaceholderBlock
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint, Step
 from rmqctl.operations.rebuild.planned.planned_storage import Patch, PlannedFile, PlannedStorage
@@ -17,10 +19,41 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.store_file_sizes import geometry_of_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Sequence
 
     from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import UnitQueue
+
+
+class _PlannedStore(ReadOnlyStore):
+    """The store `base`, with the files in `storage`.
+
+    Only the queues of the topics in `touched` differ. All others are read through `base`, which has listed them, and
+    may keep their files in memory.
+    """
+
+    def __init__(self, base: ReadOnlyStore, storage: PlannedStorage, touched: Collection[str]) -> None:
+        super().__init__(base.path.root, base.conf, storage=storage)
+        self._base = base
+        self._touched = touched
+        self.conflicting_queues += [key for key in base.conflicting_queues if key[0] not in touched]
+        paths = ((damage, Path(damage.path).parts) for damage in base.foreign)
+        self.foreign += [
+            damage
+            for damage, names in paths
+            if len(names) > 2 and names[0] in store_path.QUEUE_PARTS and names[1] not in touched
+        ]
+
+    def topic_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
+        """Return the readable consume queues of one topic, by (topic, queueId)."""
+        return super().topic_queues(topic) if topic in self._touched else self._base.topic_queues(topic)
+
+    def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
+        """Return whether the store may have a queue that could not be read."""
+        if topic in self._touched:
+            return super().is_unread(topic, queue_id)
+        return self._base.is_unread(topic, queue_id)
 
 
 def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:
@@ -31,20 +64,29 @@ def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits
     """
     files: dict[Path, PlannedFile] = {}
     deleted: set[Path] = set()
+    root = store.path.root
+    there = [part for part in store_path.QUEUE_PARTS if store.storage.entry(root / part).kind is not Kind.MISSING]
     for step in steps:
-        _apply(store, step, files, deleted)
+        _apply(store, step, there, files, deleted)
     if built is not None:
         files |= built.files(store.path.part(store_path.CONSUMEQUEUE), geometry_of_store(store).consumequeue_file_size)
     storage = PlannedStorage(store.storage, files, frozenset(deleted))
-    return ReadOnlyStore(store.path.root, store.conf, storage=storage)
+    names = (path.parts[len(root.parts) :] for path in (*files, *deleted))
+    touched = {of_path[1] for of_path in names if len(of_path) > 1 and of_path[0] in store_path.QUEUE_PARTS}
+    return _PlannedStore(store, storage, touched)
 
 
-def _apply(store: ReadOnlyStore, step: Step, files: dict[Path, PlannedFile], deleted: set[Path]) -> None:
-    """Apply one step of a repair to `files` and `deleted`."""
+def _apply(
+    store: ReadOnlyStore, step: Step, parts: Sequence[str], files: dict[Path, PlannedFile], deleted: set[Path]
+) -> None:
+    """Apply one step of a repair to `files` and `deleted`.
+
+    `parts` are the folders of queues that the store has.
+    """
     action = step.action
     root = store.path.root
     if isinstance(action, RebuildQueue):
-        deleted |= {root / part / action.topic / str(action.queue_id) for part in store_path.QUEUE_PARTS}
+        deleted |= {Path(f"{root}/{part}/{action.topic}/{action.queue_id}") for part in parts}
     elif isinstance(action, RebuildIndex):
         deleted.add(root / store_path.INDEX)
     elif isinstance(action, SetCheckpoint):
