@@ -6,22 +6,14 @@ rebuild the queue. The log is the cause of findings about an unchanged queue.
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
-from rmqctl.format.message import Damage, Message
 from rmqctl.operations.plan import RebuildQueue, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
 from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
-from rmqctl.operations.repair.planned_store import planned_store
-from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -41,19 +33,19 @@ class NeededRebuilds(NamedTuple):
 
     plan: RepairPlan  # without rebuilds that would change nothing; with the losses of the others
     spans: BuiltSpans  # the begin and the end of each rebuilt queue
-    leaves: Counter[str]  # the findings that remain about rebuilt queues, by code
+    units: BuiltUnits  # of the disordered queues
 
 
 def needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> NeededRebuilds:
     """Find the rebuilds that `plan` needs.
 
-    If `plan` rebuilds queues, the log is read once more. If one of them is disordered, it is read three times: to find
-    it, to place its messages, and to count what remains. Raises OSError.
+    If `plan` rebuilds queues, the log is read once more; twice if one of them is disordered: to find it, and to place
+    its messages. Raises OSError.
     """
     asked = plan.queues_to_rebuild
-    if not asked:
-        return NeededRebuilds(plan, {}, Counter())
     units = BuiltUnits()
+    if not asked:
+        return NeededRebuilds(plan, {}, units)
     selection = Selection(index=False, keys=asked, all_topics=True)
     rebuild = Rebuild(
         store,
@@ -71,10 +63,6 @@ def needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> Nee
     }
     unneeded = asked - needed  # also queues whose topic cannot be a folder name
     steps = _without(plan.steps, unneeded)
-    leaves: Counter[str] = Counter()
-    if placed := needed.intersection(units.keys):
-        with closing(planned_store(store, steps, units)) as planned:
-            leaves = count_findings(threads, planned, placed)
     strays = rebuild.result.strays
     plan = replace(
         plan,
@@ -84,7 +72,7 @@ def needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> Nee
         strays=frozenset(stray.said for stray in strays),
     )
     rebuilt = [queue for key, queue in sorted(made.items()) if key in needed and queue.counts is not None]
-    return NeededRebuilds(rebuild_plan.with_loss_of_rebuilt(plan, rebuilt), rebuild_plan.built_spans(rebuilt), leaves)
+    return NeededRebuilds(rebuild_plan.with_loss_of_rebuilt(plan, rebuilt), rebuild_plan.built_spans(rebuilt), units)
 
 
 def _without(steps: tuple[Step, ...], unneeded: AbstractSet[QueueKey]) -> tuple[Step, ...]:
@@ -114,29 +102,3 @@ def _notes(unneeded: int) -> Iterator[str]:
         agree = "does not agree" if unneeded == 1 else "do not agree"
         queues = counted(unneeded, "queue")
         yield f"{queues} {agree} with the log, and no repair can change that: `rmqctl verify` shows where"
-
-
-def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKey]) -> Counter[str]:
-    """Count the findings of the queues `keys` by code.
-
-    The function reads the whole log. Raises OSError.
-    """
-    summary, builder = ScanSummary(), DispatchRequestBuilder(with_keys=False, with_tags=True)
-    queues = QueueCrosscheck(store, builder)
-    for item in store.commit_log.scan_columns(summary, builder.take, threads=threads):
-        if isinstance(item, RecordRun):
-            queues.on_messages(item.result.messages)
-        elif isinstance(item, Message):
-            queues.on_messages(builder.of(item).messages)
-        elif isinstance(item, Damage):
-            message = item.message_in_its_place
-            if message is None:
-                queues.lost(item)
-            else:
-                queues.on_messages(builder.of(message).messages, message)
-    queues.finish(summary.end)
-    found: Counter[str] = Counter()
-    for finding in queues.findings:
-        if finding.topic is not None and finding.queue_id is not None and (finding.topic, finding.queue_id) in keys:
-            found[finding.code] += finding.count
-    return found

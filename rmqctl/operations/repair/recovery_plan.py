@@ -172,13 +172,16 @@ def _planned(
         analysis.replaced.placeholders.blocks,
     )
     asked = plan.queues_to_rebuild
-    plan, spans, leaves = needed_rebuilds(store, plan, policy.threads)
-    leaves += findings_after(store, kept, plan, made.moved.queues | (asked - plan.queues_to_rebuild))
-    plan = replace(plan, leaves=leaves, notes=(*plan.notes, *notes_of_findings(leaves)))
-    if not plan.steps and not analysis.passed_over and now.refused is None and now.hangs is None:
-        return _Try(analysis, plan, now, None)  # no start of a broker changes the store
-    starts = rehearse(store, plan, policy.profile, dict(spans), analysis.whole_from, policy.threads)
-    return _Try(analysis, compared(store, plan, now, corrected, starts), now, starts.normal.hangs_at)
+    trial = needed_rebuilds(store, plan, policy.threads)
+    plan = trial.plan
+    leaves = findings_after(store, kept, plan, made.moved.queues | (asked - plan.queues_to_rebuild))
+    hangs_at = None
+    is_whole = not analysis.passed_over and now.refused is None and now.hangs is None
+    if plan.steps or not is_whole:  # else no start changes the store
+        after = rehearse(store, plan, policy.profile, trial, analysis.whole_from, policy.threads)
+        leaves += after.findings
+        plan, hangs_at = compared(store, plan, now, corrected, after), after.normal.hangs_at
+    return _Try(analysis, replace(plan, leaves=leaves, notes=(*plan.notes, *notes_of_findings(leaves))), now, hangs_at)
 
 
 def check_none_set_aside(store: ReadOnlyStore) -> None:

@@ -9,12 +9,15 @@ the simulation.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
+from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.operations.repair.planned_store import planned_store
 from rmqctl.store.config import store_path
@@ -32,43 +35,68 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.operations.plan import RepairPlan
-    from rmqctl.store.recovery.simulated_queues import BuiltSpan, BuiltSpans
+    from rmqctl.operations.repair.needed_rebuilds import NeededRebuilds
+    from rmqctl.store.read.file_scan import ScanItem
+    from rmqctl.store.recovery.simulated_queues import BuiltSpans
     from rmqctl.store.recovery.simulation import QueueOutcome, RestartOutcome
 
 
 class Rehearsal(NamedTuple):
-    """The results of two simulated broker starts after a repair.
+    """A store after a repair, before anything is written."""
 
-    `normal` is the result of the broker's next start. `abnormal` is the result of an abnormal start. An abnormal start
-    follows if the broker crashes during the next start, before any write.
-    """
-
-    normal: RestartOutcome
-    abnormal: RestartOutcome
+    normal: RestartOutcome  # the broker's next start
+    abnormal: RestartOutcome  # a start after a crash during the next start, before any write
+    findings: Counter[str]  # about placed queues, by code
 
 
 def rehearse(
-    store: ReadOnlyStore,
-    plan: RepairPlan,
-    profile: Profile,
-    built: dict[QueueKey, BuiltSpan],
-    whole_from: int,
-    threads: int,
+    store: ReadOnlyStore, plan: RepairPlan, profile: Profile, trial: NeededRebuilds, whole_from: int, threads: int
 ) -> Rehearsal:
-    """Simulate a normal and an abnormal broker start after `plan`.
+    """Simulate a normal and an abnormal broker start after `plan`, and verify its placed queues.
 
-    `built` are the queues that the plan rebuilds. Between the physical offset `whole_from` and the planned end, the log
-    has only good records. A start that scans the log only from `whole_from` on is simulated without reading the log.
-    Raises OSError.
+    Between the physical offset `whole_from` and the planned end, the log has only good records: a start that scans the
+    log only from there on reads nothing. The log is read at most once. Raises OSError.
     """
-    planned = planned_store(store, plan.steps)
-    try:
-        outcomes = [
-            _start(planned, plan, profile, built, whole_from, threads, mode) for mode in (Mode.NORMAL, Mode.ABNORMAL)
-        ]
-    finally:
-        planned.close()
-    return Rehearsal(*outcomes)
+    placed = plan.queues_to_rebuild.intersection(trial.units.keys)
+    spans = {key: span for key, span in trial.spans.items() if key not in placed}
+    builder = DispatchRequestBuilder(with_keys=False, with_tags=True)
+    with closing(planned_store(store, plan.steps, trial.units if placed else None)) as planned:
+        starts = [RestartSimulation(planned, profile, builder, mode, spans) for mode in (Mode.NORMAL, Mode.ABNORMAL)]
+        loading = [start for start in starts if start.refused is None]
+        reading = [start for start in loading if start.scanned_from < whole_from]
+        audit = QueueCrosscheck(planned, builder) if placed else None
+        for start in loading:
+            if start not in reading:
+                start.pass_over(plan.max_phy_offset)
+        log, summary = planned.commit_log, ScanSummary()
+        if audit is not None or reading:
+            begin = log.min_offset if audit is not None else min(start.scanned_from for start in reading)
+            for item in log.scan_columns(summary, builder.take, threads=threads, start=begin):
+                for start in reading:
+                    start.hear(item)
+                if audit is not None:
+                    _audit(audit, builder, item)
+        findings = Counter[str]()
+        if audit is not None:
+            audit.finish(summary.end)
+            for finding in audit.findings:
+                if (finding.topic, finding.queue_id) in placed:
+                    findings[finding.code] += finding.count
+        normal, abnormal = (start.finish() for start in starts)
+        return Rehearsal(normal, abnormal, findings)
+
+
+def _audit(audit: QueueCrosscheck, builder: DispatchRequestBuilder, item: ScanItem | RecordRun) -> None:
+    if isinstance(item, RecordRun):
+        audit.on_messages(item.result.messages)
+    elif isinstance(item, Message):
+        audit.on_messages(builder.of(item).messages)
+    elif isinstance(item, Damage):
+        message = item.message_in_its_place
+        if message is None:
+            audit.lost(item)
+        else:
+            audit.on_messages(builder.of(message).messages, message)
 
 
 def with_next_start(
@@ -274,20 +302,3 @@ def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
 
 def _in_words(fewer: Counter[QueueKey]) -> str:
     return f"{counted(sum(fewer.values()), 'message')} of {counted(len(fewer), 'queue')}"
-
-
-def _start(
-    planned: ReadOnlyStore,
-    plan: RepairPlan,
-    profile: Profile,
-    built: dict[QueueKey, BuiltSpan],
-    whole_from: int,
-    threads: int,
-    mode: Mode,
-) -> RestartOutcome:
-    restart = RestartSimulation(planned, profile, DispatchRequestBuilder(with_keys=False), mode, built)
-    if restart.refused is None and whole_from <= restart.scanned_from:
-        restart.pass_over(plan.max_phy_offset)
-    elif restart.refused is None:
-        restart.listen(threads)
-    return restart.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,6 @@ from rmqctl.operations.repair.rehearsal import Rehearsal, compared, rehearse
 from rmqctl.store.journal.transaction import make_change
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
-from rmqctl.store.recovery.simulated_queues import BuiltSpans
 from rmqctl.store.recovery.simulation import RestartOutcome, plan_restart
 from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of
 from tests.conftest import unpack
@@ -35,20 +35,19 @@ def said(outcome: RestartOutcome) -> tuple[object, ...]:
 def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, profile = damaged(name, tmp_path), PROFILES[profile_of(CASES[name]["base"])]
     store = ReadOnlyStore(root)
-    spans: BuiltSpans = {}
+    asked: list[RepairPlan] = []
 
     def noted(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> NeededRebuilds:
-        nonlocal spans
-        found = needed_rebuilds(store, plan, threads)
-        spans = found.spans
-        return found
+        asked.append(plan)
+        return needed_rebuilds(store, plan, threads)
 
     monkeypatch.setattr(recovery_plan, "needed_rebuilds", noted)
     plan = plan_recovery(store, RecoveryPolicy(profile, keep_going=keep_going)).repair
     if not plan.steps:
         return
     read, unread = (
-        rehearse(store, plan, profile, dict(spans), whole_from, 1) for whole_from in (plan.max_phy_offset + 1, 0)
+        rehearse(store, plan, profile, needed_rebuilds(store, asked[-1], 1), whole_from, 1)[:2]
+        for whole_from in (plan.max_phy_offset + 1, 0)
     )
     make_change(store, "recover", "", partial(build, store, plan, 1))
     after = ReadOnlyStore(root)
@@ -64,7 +63,7 @@ def test_a_start_that_fails_after_another_crash_is_told(problem: str, tmp_path: 
     plan, now = plan_recovery(store, RecoveryPolicy(profile)).repair, plan_restart(store, profile)
     why = "no file has 7"
     then = replace(now, refused=why) if problem == "refused" else replace(now, hangs=why)
-    notes = compared(store, plan, now, now, Rehearsal(now, then)).notes
+    notes = compared(store, plan, now, now, Rehearsal(now, then, Counter())).notes
     assert f"if the broker dies before its checkpoint moves on, it does not start again: {why}" in notes
 
 
@@ -73,7 +72,7 @@ def test_a_message_that_light_queues_share_is_lost_once(tmp_path: Path) -> None:
     store, profile = ReadOnlyStore(unpack("533-lmq", tmp_path)), PROFILES["5.3"]
     plan, now = plan_recovery(store, RecoveryPolicy(profile, Mode.ABNORMAL)).repair, plan_restart(store, profile)
     less = tuple(queue._replace(max_offset=queue.max_offset - 1) for queue in now.queues if queue.max_offset)
-    dropped = compared(store, plan, now, now, Rehearsal(replace(now, queues=less), now))
+    dropped = compared(store, plan, now, now, Rehearsal(replace(now, queues=less), now, Counter()))
     own = [queue for queue in less if not queue.topic.startswith("%LMQ%")]
     assert 0 < len(own) < len(less)
     assert dropped.lost.records == plan.lost.records + len(own)
