@@ -83,6 +83,12 @@ def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> N
         _sync(storage, found, stamp)
 
 
+def sync(storage: WritableStorage, path: Path) -> None:
+    """Sync a file or a whole folder. Raises OSError."""
+    for found, stamp in tree_of(storage, path):
+        _sync(storage, found, stamp)
+
+
 def move(storage: WritableStorage, path: Path, target: Path) -> None:
     """Move a file or a whole folder to another path.
 

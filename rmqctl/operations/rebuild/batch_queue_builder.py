@@ -5,7 +5,7 @@ The properties of a record contain the number of messages in the record, so reco
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,77 +17,73 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.format.columns import Row, Rows
+    from rmqctl.operations.rebuild.repaired_log import RepairedLog
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
+
+
+class BuiltBatchQueue(NamedTuple):
+    """A batch consume queue that is being rebuilt; without a `writer`, units are only counted."""
+
+    counts: QueueCounts
+    writer: BatchConsumeQueueWriter | None
+
+    def finish(self) -> None:
+        """Close the files."""
+        close_built(self.writer, self.counts)
 
 
 class BatchQueueBuilder:
     """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` returns the writer of a queue. If `open_queue` returns None, units are counted, but not written.
-    Methods raise OSError.
+    `open_queue` returns the receiver of a queue's units. Methods raise OSError.
     """
 
     def __init__(
         self,
-        before: ReadOnlyStore,
-        builder: DispatchRequestBuilder,
+        log: RepairedLog,
         is_wanted: Callable[[QueueKey], bool],
-        open_queue: Callable[[QueueCounts], BatchConsumeQueueWriter | None],
+        open_queue: Callable[[QueueCounts], BuiltBatchQueue],
     ) -> None:
-        self.queues: dict[QueueKey, QueueCounts] = {}
-        self._before = before
-        self._builder = builder
+        self.queues: dict[QueueKey, BuiltBatchQueue] = {}
+        self._before = log.store
+        self._keys = log.builder.keys
         self._is_wanted = is_wanted
         self._open_queue = open_queue
-        self._writers: dict[QueueKey, BatchConsumeQueueWriter | None] = {}
         self._wanted: list[bool] = []
 
     def put(self, described: DispatchColumns) -> None:
         """Add units for the next messages of the log. Messages must be in log order."""
-        keys = self._builder.keys
-        self._wanted += map(self._is_wanted, keys[len(self._wanted) :])
+        self._wanted += map(self._is_wanted, self._keys[len(self._wanted) :])
         if not any(self._wanted):
             return
         messages = described.messages
         has_unit = have_units(messages)
         for number in np.unique(messages["queue"][np.array(self._wanted)[messages["queue"]] & has_unit]).tolist():
-            self._put(keys[number], messages[(messages["queue"] == number) & has_unit])
+            self._put(self._keys[number], messages[(messages["queue"] == number) & has_unit])
 
-    def go_on_with(self, counts: QueueCounts) -> None:
+    def go_on_with(self, queue: BuiltBatchQueue) -> None:
         """Continue a queue of an interrupted rebuild."""
-        self.queues[counts.key] = counts
-        self._writers[counts.key] = self._open_queue(counts)
-
-    def finish(self) -> None:
-        """Close all files."""
-        for key, writer in self._writers.items():
-            if writer is not None:
-                close_built(writer, self.queues[key])
+        self.queues[queue.counts.key] = queue
 
     def _put(self, key: QueueKey, rows: Rows) -> None:
         units = batch_units(rows, self._before.commit_log.message_at)
-        counts = self.queues.get(key)
-        misnumbered = self._renumber(key, units, counts.max_offset if counts is not None else None)
+        queue = self.queues.get(key)
+        misnumbered = self._renumber(key, units, queue.counts.max_offset if queue is not None else None)
         anew = np.flatnonzero(units["baseOffset"] == 0)
-        if len(anew) and counts is not None:
-            self.queues.pop(key)
-            earlier, size = (
-                (counts.units + counts.earlier, counts.bytes + counts.earlier_bytes)
-                if key not in self._before.queues
-                else (0, 0)
-            )
-            counts = QueueCounts(*key, anew=counts.anew + 1, earlier=earlier, earlier_bytes=size)
-        if len(anew):
-            units = units[int(anew[-1]) :]
-        if key not in self.queues:
-            counts = counts or QueueCounts(*key)
-            counts.min_offset = int(units[0]["baseOffset"])
-            self.go_on_with(counts)
-        self.queues[key].misnumbered += misnumbered
-        self._append(self.queues[key], units)
+        units = units[anew[-1] if len(anew) else 0 :]
+        if queue is None or len(anew):
+            base = int(units[0]["baseOffset"])
+            counts = QueueCounts(*key, min_offset=base, max_offset=base)
+            if queue is not None:
+                counts.anew = queue.counts.anew + 1
+            if queue is not None and key not in self._before.queues:
+                counts.earlier = queue.counts.units + queue.counts.earlier
+                counts.earlier_bytes = queue.counts.bytes + queue.counts.earlier_bytes
+            queue = self.queues[key] = self._open_queue(counts)
+        queue.counts.misnumbered += misnumbered
+        self._append(queue, units)
 
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
         """Correct wrong queue offsets of units. Return the number of corrections.
@@ -125,33 +121,22 @@ class BatchQueueBuilder:
 
         If the existing queue has no unit for the batch, the result is the queue offset in the batch itself.
         """
-        before, physical_offset = self._before.queues.get(key), int(built["physicalOffset"])
-        unit = (
-            before.first_where(lambda unit: unit.physical_offset >= physical_offset)
-            if isinstance(before, BatchConsumeQueue)
-            else None
-        )
-        return (
-            unit.queue_offset
-            if unit is not None and unit.physical_offset == physical_offset
-            else int(built["baseOffset"])
-        )
-
-    def _append(self, counts: QueueCounts, units: Rows) -> None:
-        before, writer = self._before.queues.get(counts.key), self._writers[counts.key]
+        before, at = self._before.queues.get(key), int(built["physicalOffset"])
         if isinstance(before, BatchConsumeQueue):
-            for unit in units:
-                old = before.find(int(unit["baseOffset"]))
-                if old is not None and (old.physical_offset, old.size, old.batch_size) == (
-                    unit["physicalOffset"],
-                    unit["size"],
-                    unit["count"],
-                ):
-                    counts.same += int(unit["count"])
-        if writer is not None:
-            writer.put(units)
-        counts.bytes += int(units["size"].sum(dtype=np.int64))
+            unit = before.first_where(lambda unit: unit.physical_offset >= at)
+            if unit is not None and unit.physical_offset == at:
+                return unit.queue_offset
+        return int(built["baseOffset"])
+
+    def _append(self, queue: BuiltBatchQueue, units: Rows) -> None:
+        before = self._before.queues.get(queue.counts.key)
+        if isinstance(before, BatchConsumeQueue):
+            columns = (units[name].tolist() for name in ("baseOffset", "physicalOffset", "size", "count"))
+            for base, *expected in zip(*columns, strict=True):
+                old = before.find(base)
+                if old is not None and [old.physical_offset, old.size, old.batch_size] == expected:
+                    queue.counts.same += old.batch_size
+        if queue.writer is not None:
+            queue.writer.put(units)
         last = units[-1]
-        counts.max_offset = int(last["baseOffset"]) + int(last["count"])
-        counts.end = int(last["physicalOffset"]) + int(last["size"])
-        counts.store_timestamp = int(last["storeTime"])
+        queue.counts.add(units, int(last["baseOffset"]) + int(last["count"]), int(last["storeTime"]))

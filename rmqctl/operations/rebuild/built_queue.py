@@ -12,30 +12,19 @@ import msgspec
 import numpy as np
 from zlib_ng import zlib_ng
 
-from rmqctl.errors import Unreadable
 from rmqctl.format.columns import UNITS
-from rmqctl.format.cq_unit import EXT_ADDRESS_MAX, PRE_BLANK_SIZE, is_ext_address
-from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.format.cq_unit import EXT_ADDRESS_MAX, PRE_BLANK_SIZE
 from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rmqctl.format.columns import Flags, Numbers, Rows
-    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
     from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
     from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
-
-
-WHOLE_LOG = range(2**63 - 1)
-
-
-def keep_nothing(_queue_offset: int, _units: Rows) -> None:
-    """Do nothing: the default of `BuiltQueue.keep`."""
 
 
 class QueueCounts(msgspec.Struct):
@@ -77,6 +66,13 @@ class QueueCounts(msgspec.Struct):
         """Return how many messages have no unit (`duplicates` and `earlier`)."""
         return self.duplicates + self.earlier
 
+    def add(self, units: Rows, max_offset: int, store_timestamp: int) -> None:
+        """Count units that were appended, up to the queue offset `max_offset`."""
+        self.max_offset = max_offset
+        self.bytes += int(units["size"].sum(dtype=np.int64))
+        self.end = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
+        self.store_timestamp = store_timestamp
+
     def count_duplicate(self, physical_offset: int, size: int) -> None:
         """Count a message whose queue offset belongs to another message."""
         if not self.duplicates:
@@ -101,72 +97,64 @@ class BuiltQueue:
         counts: QueueCounts,
         before: UnitQueue | None,
         writer: ConsumeQueueWriter | None,
-        extension: ConsumeQueueExt | None = None,
-        log: range = WHOLE_LOG,
-        keep: Callable[[int, Rows], None] = keep_nothing,
+        extension: ConsumeQueueExt | None,
+        log: range,
+        keep: Callable[[int, Rows], None] | None = None,
     ) -> None:
         self.counts = counts
         self._log = log
-        self._before = before if isinstance(before, ConsumeQueue) else None
+        self._before = before
         self._extension = extension
         self._writer = writer
         self._keep = keep
 
     def put(self, units: Rows, store_timestamps: Numbers) -> None:
-        """Append units (an array of UNITS), with the messages' store times (ms)."""
-        if not len(units):
-            return
-        counts = self.counts
-        self._keep(counts.max_offset, units)
-        for slot, old in self._old_units(counts.max_offset, counts.max_offset + len(units)):
-            new = units[slot - counts.max_offset :][: len(old)]
-            same = _equal_units(new, self._without_addresses(old))
+        """Append units (a nonempty array of UNITS), with the messages' store times (ms)."""
+        counts, start = self.counts, self.counts.max_offset
+        if self._keep is not None:
+            self._keep(start, units)
+        for slot, old in slots_of(self._before, start, start + len(units)):
+            new = units[slot - start :][: len(old)]
+            same = _equal_units(new, without_addresses(old, self._extension) if self._extension is not None else old)
             counts.same += same
             if same < len(old):
                 counts.moved += int(
                     np.count_nonzero(lead_into(old, self._log) & (old["physicalOffset"] != new["physicalOffset"]))
                 )
         if self._writer is not None:
-            units = self._writer.append(counts.max_offset, units, store_timestamps)
+            units = self._writer.append(start, units, store_timestamps)
             counts.crc = zlib_ng.crc32(units.view(np.uint8), counts.crc)
-        counts.max_offset += len(units)
-        counts.bytes += int(units["size"].sum(dtype=np.int64))
-        counts.end = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
-        counts.store_timestamp = int(store_timestamps[-1])
-
-    def _old_units(self, start: int, end: int) -> Iterator[tuple[int, Rows]]:
-        """Yield the existing queue's units with queue offsets in [start, end).
-
-        Each item is (queue offset of the first unit, numpy array of UNITS).
-        """
-        if self._before is not None:
-            for slot, data in self._before.blocks(start, end):
-                yield slot, np.frombuffer(data, UNITS)
-
-    def _without_addresses(self, units: Rows) -> Rows:
-        if self._extension is None:
-            return units
-        units = units.copy()
-        for at in np.flatnonzero(units["tagsCode"] <= EXT_ADDRESS_MAX).tolist():
-            found = self._extension.tags_code(int(units["tagsCode"][at]))
-            if found is not None:
-                units["tagsCode"][at] = found
-        return units
+        counts.add(units, start + len(units), int(store_timestamps[-1]))
 
     def finish(self) -> None:
         """Close the files."""
-        if self._writer is not None:
-            close_built(self._writer, self.counts)
+        close_built(self._writer, self.counts)
 
 
-def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: QueueCounts) -> None:
-    """Close the files of a rebuilt queue.
+def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter | None, counts: QueueCounts) -> None:
+    """Close the files of a rebuilt queue, if any were written.
 
     The mtime of the last queue file becomes the store time of the queue's last message. Raises OSError.
     """
-    if writer.queue.last is not None:
-        writer.queue.last.set_modified(counts.store_timestamp)
-    writer.close()
+    if writer is not None:
+        if writer.queue.last is not None:
+            writer.queue.last.set_modified(counts.store_timestamp)
+        writer.close()
+
+
+def slots_of(queue: UnitQueue | None, start: int, end: int) -> Iterator[tuple[int, Rows]]:
+    """Yield the slots [start, end) of an existing consume queue, used or not.
+
+    Each item is (queue offset of the first slot, numpy array of UNITS). Batch consume queues have no such slots.
+    """
+    if isinstance(queue, ConsumeQueue):
+        for slot, data in queue.blocks(start, end):
+            yield slot, np.frombuffer(data, UNITS)
+
+
+def blocks_of(queue: UnitQueue | None, start: int, end: int) -> Iterator[tuple[int, Rows]]:
+    """Yield the slots as `slots_of` does, up to the queue's last unit in use."""
+    return slots_of(queue, start, end if queue is None else min(end, queue.max_offset))
 
 
 def _equal_units(units: Rows, others: Rows) -> int:
@@ -179,15 +167,17 @@ def _equal_units(units: Rows, others: Rows) -> int:
     return int(np.count_nonzero(units == others))
 
 
-def without_addresses(units: Rows, extension: ConsumeQueueExt | None) -> Rows:
+def without_addresses(units: Rows, extension: ConsumeQueueExt | None, unknown: int | None = None) -> Rows:
     """Return units with tagsCodes instead of addresses in `extension`.
 
-    A rebuild changes the addresses. Raises OSError.
+    A rebuild changes the addresses. An address that `extension` does not have becomes `unknown` (None: it stays).
+    Raises OSError.
     """
     found = units.copy()
-    for unit in found:
-        if is_ext_address(int(unit["tagsCode"])):
-            unit["tagsCode"] = (extension.tags_code(int(unit["tagsCode"])) if extension is not None else None) or 0
+    for at in np.flatnonzero(units["tagsCode"] <= EXT_ADDRESS_MAX).tolist():
+        address = int(units["tagsCode"][at])
+        code = extension.tags_code(address) if extension is not None else None
+        found["tagsCode"][at] = code if code is not None else address if unknown is None else unknown
     return found
 
 
@@ -206,38 +196,3 @@ def lead_into(units: Rows, log: range) -> Flags:
     `units` is a numpy array of UNITS. `log` is the range of physical offsets in the log.
     """
     return is_unit(units) & (units["physicalOffset"] >= log.start) & (units["physicalOffset"] < log.stop)
-
-
-def check_built(storage: Storage, counts: QueueCounts, file_size: int) -> None:
-    """Check that the files of a rebuilt queue have the bytes that were written.
-
-    The files are in the root folder of `storage`, and have `file_size` bytes. Raises Unreadable and OSError.
-    """
-    folder = storage.root / CONSUMEQUEUE / counts.topic / str(counts.queue_id)
-    queue = ConsumeQueue(counts.topic, counts.queue_id, MappedFileQueue(storage, [folder], file_size))
-    as_made = (
-        not queue.queue.anomalies and queue.max_offset == counts.max_offset and _crc_of(queue, counts) == counts.crc
-    )
-    queue.queue.close()
-    if not as_made:
-        raise not_as_made(storage.display(folder))
-
-
-def not_as_made(what: str) -> Unreadable:
-    """Return the error for a new file, `what`, that does not have the written bytes."""
-    return Unreadable(
-        "a file does not have the bytes that were written",
-        path=what,
-        hint="nothing was changed; the disk may be failing",
-    )
-
-
-def _crc_of(queue: ConsumeQueue, counts: QueueCounts) -> int:
-    """Return the CRC-32 of a queue's units. Raises OSError.
-
-    The units have the queue offsets [`counts.min_offset`, `counts.max_offset`).
-    """
-    crc = 0
-    for _, data in queue.blocks(counts.min_offset, counts.max_offset):
-        crc = zlib_ng.crc32(data, crc)
-    return crc

@@ -5,96 +5,111 @@ The thread saves time, because the kernel that fills the index runs without Pyth
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from rmqctl.store.write.index_writer import IndexWriter
+import msgspec
+import numpy as np
+
+from rmqctl.store.dispatch.dispatch_requests import NotPassed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
-    from pathlib import Path
 
-    from rmqctl.logfile.system.writable_storage import WritableStorage
+    from rmqctl.format.columns import Rows
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
-    from rmqctl.store.read.index.index_service import IndexFile
+    from rmqctl.store.write.index_writer import IndexWriter
 
 KEYS_PER_BATCH = 32 * 1024  # handing over a batch to the thread takes about 50 us
 BATCHES_AHEAD = 4
 
 
-class IndexBuilder:
-    """Writes the index entries of messages in a thread.
+class IndexCounts(msgspec.Struct):
+    """The number of index entries, and two end timestamps of index files (ms)."""
 
-    Messages must be added inside a `with` block of the IndexBuilder. Methods raise OSError. `put` may raise an error
-    that belongs to an earlier call of `put`.
+    entries: int = 0
+    full_until: int = 0  # of the last full index file, or 0
+    end_timestamp: int = 0  # of the last index file
+
+    def add(self, messages: Rows, in_a_file: int) -> None:
+        """Count the entries of messages. A full file has `in_a_file` entries."""
+        counts, before = messages["hashes_count"], self.entries
+        self.entries += int(counts.sum())
+        if self.entries == before:
+            return
+        full = (self.entries - 1) // in_a_file * in_a_file
+        if 0 < full == before:
+            self.full_until = self.end_timestamp
+        elif full > before:
+            self.full_until = int(messages["store_timestamp"][np.searchsorted(before + np.cumsum(counts), full)])
+        last = len(messages) - 1 if counts[-1] else np.flatnonzero(counts)[-1]
+        self.end_timestamp = int(messages["store_timestamp"][last])
+
+
+class IndexBuilder:
+    """Counts the index entries of messages, and lets `writer` write them in a thread.
+
+    Without a `writer`, entries are only counted. A full index file has `in_a_file` entries. Messages must be added
+    inside a `with` block of the IndexBuilder. Methods raise OSError. `put` may raise an error that belongs to an
+    earlier call of `put`.
     """
 
-    def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:
-        self._writer = IndexWriter(storage, folder, slots, entries, made_at=made_at)
+    def __init__(self, writer: IndexWriter | None, counts: IndexCounts, in_a_file: int) -> None:
+        self.counts = counts
+        self.writer = writer
+        self._in_a_file = in_a_file
+        self._not_passed = NotPassed()
         self._waiting: list[DispatchColumns] = []
         self._keys_waiting = 0
         self._pending: deque[Future[None]] = deque()
-        self._executor: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> IndexBuilder:
         self._executor = ThreadPoolExecutor(1, "index")
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
-        self._pending.clear()
-        self._waiting, self._keys_waiting = [], 0
-
-    def go_on_with(self, file: IndexFile) -> None:
-        """Continue to fill an existing index file."""
-        self._writer.go_on_with(file)
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
     def put(self, described: DispatchColumns) -> None:
         """Add index entries for the keys of messages. Messages must be in log order."""
-        self._waiting.append(described)
-        self._keys_waiting += len(described.hashes)
-        if self._keys_waiting >= KEYS_PER_BATCH:
-            self._hand_over()
+        described = self._not_passed.take(described)
+        if len(described.messages):
+            self.counts.add(described.messages, self._in_a_file)
+            self._waiting.append(described)
+            self._keys_waiting += len(described.hashes)
+            if self._keys_waiting >= KEYS_PER_BATCH:
+                self._hand_over()
 
     def flush_soon(self) -> None:
-        """Begin to flush the index entries to disk, without waiting for the end."""
+        """Begin to flush all index entries to disk, without waiting for the end."""
         self._hand_over()
-        self._submit(self._writer.flush)
+        if self.writer is not None:
+            self._submit(self.writer.flush)
 
-    def flush(self) -> None:
-        """Write all index entries. Raises OSError."""
-        self._hand_over()
+    def wait(self) -> None:
+        """Wait for what `flush_soon` began."""
         while self._pending:
             self._pending.popleft().result()
-        self._writer.flush()
 
     def close(self) -> None:
         """Close the index file that is being filled."""
-        self._writer.close()
+        if self.writer is not None:
+            self.writer.close()
 
     def _hand_over(self) -> None:
-        if self._waiting:
-            self._submit(partial(self._put, self._waiting))
-            self._waiting, self._keys_waiting = [], 0
+        if self._waiting and self.writer is not None:
+            self._submit(partial(_put_all, self.writer, self._waiting))
+        self._waiting, self._keys_waiting = [], 0
 
     def _submit(self, what: Callable[[], None]) -> None:
-        if self._executor is None:
-            raise ValueError("used outside its context")
         while len(self._pending) >= BATCHES_AHEAD:
             self._pending.popleft().result()
         self._pending.append(self._executor.submit(what))
 
-    def _put(self, batch: list[DispatchColumns]) -> None:
-        for described in batch:
-            self._writer.put(described)
 
-
-def made_at(store_timestamp: int) -> int:
-    """Return a message's store time or the present time, whichever is earlier."""
-    return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)
+def _put_all(writer: IndexWriter, batch: list[DispatchColumns]) -> None:
+    for described in batch:
+        writer.put(described)

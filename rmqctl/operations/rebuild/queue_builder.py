@@ -12,25 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.format.columns import UNITS
-from rmqctl.format.cq_unit import CQ_UNIT, DELAY_UNIT_MS, PLACES_MAX
+from rmqctl.format.cq_unit import CQ_UNIT, PLACES_MAX
 from rmqctl.kernels.cq_unit_build import DISORDERED, DONE, LEFT_OUT, MULTI, PLACE_STATES, PLAIN, UNKNOWN, place
-from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
-from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, lead_into
-from rmqctl.operations.rebuild.places.placed_queues import blocks_of, light_tags_code
+from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, blocks_of, lead_into
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
-from rmqctl.store.dispatch.dispatch_rules import queue_destinations
-from rmqctl.store.dispatch.light_queues import is_left_out_topic
-from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rmqctl.format.columns import Rows
-    from rmqctl.format.message import Message
+    from rmqctl.operations.rebuild.repaired_log import RepairedLog
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
-    from rmqctl.store.read.consume_queue import UnitQueue
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
 
 WINDOW_MAX, WINDOW_MIN = 16384, 16  # units
 WINDOWS_FIRST = 16
@@ -41,32 +34,22 @@ _ROOM_OF_UNIT = CQ_UNIT.size + 8  # the unit and its message's store time
 class QueueBuilder:
     """Builds the queues for which `builds` returns True.
 
-    `open_queue` returns the receiver of a queue's units. `before` is the existing store. `delay_of` returns the delay
-    (ms) of a queue of SCHEDULE_TOPIC_XXXX, and `message_at` the message at a physical offset. The windows of all queues
-    together need 16 MiB, or more if the store has more than 37,000 queues. Methods raise OSError.
+    `open_queue` returns the receiver of a queue's units. The windows of all queues together need 16 MiB, or more if the
+    store has more than 37,000 queues. Methods raise OSError.
     """
 
     def __init__(
-        self,
-        before: ReadOnlyStore,
-        builder: DispatchRequestBuilder,
-        builds: Callable[[QueueKey], bool],
-        open_queue: Callable[[QueueCounts], BuiltQueue],
-        delay_of: Callable[[int], int],
-        message_at: Callable[[int], Message | None],
+        self, log: RepairedLog, builds: Callable[[QueueKey], bool], open_queue: Callable[[QueueCounts], BuiltQueue]
     ) -> None:
         self.queues: dict[QueueKey, BuiltQueue] = {}
         self.left_out: dict[str, int] = {}
-        self._before = before
-        self._log_begin = before.commit_log.min_offset
-        self._builder = builder
+        self._log = log
+        self._keys = log.builder.keys
         self._builds = builds
         self._open_queue = open_queue
-        self._delay_of = delay_of
-        self._message_at = message_at
         self._states = np.zeros(0, PLACE_STATES)
         self._rows_used = 0
-        rows = max(WINDOWS_FIRST, len(before.queues))
+        rows = max(WINDOWS_FIRST, len(log.store.queues))
         self._make_windows(rows, min(max(POOL_SIZE // (rows * _ROOM_OF_UNIT), WINDOW_MIN), WINDOW_MAX))
 
     def put(self, described: DispatchColumns) -> None:
@@ -84,31 +67,36 @@ class QueueBuilder:
 
         `log` is the range of physical offsets in the log. No message can be put afterwards.
         """
-        for topic, queue_id in [key for key, queue in self.queues.items() if self._differs(queue, log)]:
-            self.disorder(self._builder.number(topic.encode(), queue_id))
-        return [self._builder.keys[number] for number in np.flatnonzero(self._states["kind"] == DISORDERED).tolist()]
+        self.disorder([key for key, queue in self.queues.items() if self._differs(queue, log)])
+        return [self._keys[number] for number in np.flatnonzero(self._states["kind"] == DISORDERED).tolist()]
 
-    def disorder(self, number: int) -> None:
-        """Build no more units of a queue."""
+    def disorder(self, keys: Iterable[QueueKey]) -> None:
+        """Build no more units of these queues."""
+        for key in keys:
+            self._disorder(self._number(key))
+
+    def go_on_with(self, queue: BuiltQueue) -> None:
+        """Continue a queue of an interrupted rebuild."""
+        self._begin(self._number(queue.counts.key), queue)
+
+    def _number(self, key: QueueKey) -> int:
+        number = self._log.builder.number(key[0].encode(), key[1])
         self._know_queues()
-        queue = self.queues.pop(self._builder.keys[number], None)
+        return number
+
+    def _disorder(self, number: int) -> None:
+        queue = self.queues.pop(self._keys[number], None)
         if queue is not None:
             queue.finish()
         self._states[number]["kind"], self._states[number]["fill"] = DISORDERED, 0
 
     def _differs(self, queue: BuiltQueue, log: range) -> bool:
         """Return whether existing units lead to messages at other places."""
-        counts, before = queue.counts, self._before.queues.get(queue.counts.key)
+        counts, before = queue.counts, self._log.store.queues.get(queue.counts.key)
         beside = (0, counts.min_offset), (counts.max_offset, PLACES_MAX)
         return bool(counts.moved) or any(
             lead_into(units, log).any() for start, end in beside for _, units in blocks_of(before, start, end)
         )
-
-    def go_on_with(self, queue: BuiltQueue) -> None:
-        """Continue a queue of an interrupted rebuild."""
-        number = self._builder.number(queue.counts.topic.encode(), queue.counts.queue_id)
-        self._know_queues()
-        self._begin(number, queue)
 
     def _place(self, messages: Rows) -> None:
         self._know_queues()
@@ -118,42 +106,35 @@ class QueueBuilder:
             if why == MULTI:
                 self._place_multi_dispatch(int(messages[row - 1]["physical_offset"]))
             elif why != DONE:
-                self._settle(int(messages[row]["queue"]), int(messages[row]["queue_offset"]))
+                self._decide(int(messages[row]["queue"]), int(messages[row]["queue_offset"]))
 
     def _place_multi_dispatch(self, physical_offset: int) -> None:
         """Place units for one message in the light queues that the message names."""
-        message = self._message_at(physical_offset)
-        if message is None:
-            return
-        for target in queue_destinations(message)[1:]:
-            number = self._builder.number(target.topic.encode("utf-8", "replace"), target.queue_id)
-            self._know_queues()
-            if self._states[number]["kind"] not in (UNKNOWN, PLAIN):
-                continue
-            if is_left_out_topic(message.topic) and self._builds(self._builder.keys[number]):
-                self.disorder(number)  # the existing units show whether the broker leaves it out
-                continue
-            row = np.zeros(1, DISPATCH_COLUMNS)
-            row["queue"], row["queue_offset"] = number, target.queue_offset
-            row["tags_code"] = light_tags_code(target, message, self._delay_of)
-            row["physical_offset"], row["size"] = physical_offset, message.size
-            row["store_timestamp"] = message.store_timestamp
-            self._place(row)
+        for row, is_left_out in self._log.light_rows(physical_offset, self._is_open):
+            number = int(row[0]["queue"])
+            if is_left_out and self._builds(self._keys[number]):
+                self._disorder(number)  # the existing units show whether the broker leaves it out
+            else:
+                self._place(row)
 
-    def _settle(self, number: int, offset: int) -> None:
+    def _is_open(self, number: int) -> bool:
+        self._know_queues()
+        return self._states[number]["kind"] in (UNKNOWN, PLAIN)
+
+    def _decide(self, number: int, offset: int) -> None:
         """Let `place` go on after it stopped before a message of queue `number`."""
-        state, key = self._states[number], self._builder.keys[number]
+        state, key = self._states[number], self._keys[number]
         if state["kind"] == UNKNOWN and not self._builds(key):
             state["kind"] = LEFT_OUT
-        elif state["kind"] == UNKNOWN and 0 <= offset < PLACES_MAX and not (offset and not self._log_begin):
+        elif state["kind"] == UNKNOWN and 0 <= offset < PLACES_MAX and (not offset or self._log.min_offset):
             self._begin(number, self._open_queue(QueueCounts(*key, min_offset=offset, max_offset=offset)))
         elif state["kind"] == PLAIN and offset == state["next"]:
             self._flush(number)
         else:
-            self.disorder(number)
+            self._disorder(number)
 
     def _begin(self, number: int, queue: BuiltQueue) -> None:
-        key = queue.counts.key
+        topic, queue_id = key = queue.counts.key
         state = self._states[number]
         if state["kind"] == UNKNOWN:
             if self._rows_used == len(self._times) // self._window:
@@ -164,17 +145,15 @@ class QueueBuilder:
             state["row"] = self._rows_used
             self._rows_used += 1
         state["kind"], state["next"], state["fill"] = PLAIN, queue.counts.max_offset, 0
-        state["delay"] = self._delay_of(key[1]) if key[0] == SCHEDULE_TOPIC else -1
+        state["delay"] = self._log.delay_of(queue_id) if topic == SCHEDULE_TOPIC else -1
         self.queues[key] = queue
 
     def _flush(self, number: int) -> None:
         state = self._states[number]
-        fill = int(state["fill"])
-        key = self._builder.keys[number]
+        fill, first = int(state["fill"]), int(state["row"]) * self._window
         if fill:
-            first = int(state["row"]) * self._window
             units = self._units[first * CQ_UNIT.size :][: fill * CQ_UNIT.size].view(UNITS)
-            self.queues[key].put(units, self._times[first : first + fill])
+            self.queues[self._keys[number]].put(units, self._times[first : first + fill])
             state["fill"] = 0
 
     def _make_windows(self, rows: int, window: int) -> None:
@@ -183,7 +162,7 @@ class QueueBuilder:
         self._times = np.zeros(rows * window, np.int64)
 
     def _know_queues(self) -> None:
-        new = len(self._builder.keys) - len(self._states)
+        new = len(self._keys) - len(self._states)
         if new:
             self._states = np.concatenate((self._states, np.zeros(new, PLACE_STATES)))
 
@@ -192,29 +171,5 @@ class QueueBuilder:
         if left_out.any():
             numbers, counts = np.unique(messages["queue"][left_out[messages["queue"]]], return_counts=True)
             for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-                topic = self._builder.keys[number][0]
+                topic = self._keys[number][0]
                 self.left_out[topic] = self.left_out.get(topic, 0) + count
-
-
-def delays_of(store: ReadOnlyStore) -> Callable[[int], int]:
-    """Return a function that returns the delay (ms) of a SCHEDULE_TOPIC_XXXX queue.
-
-    The function takes a queueId (the delay level minus 1). The delay is taken from the last unit of the queue. If the
-    last unit shows no delay, the delay is taken from the store's configuration. Raises OSError.
-    """
-    configured = store.conf.delays_ms
-
-    def delay_of(queue_id: int) -> int:
-        shown = _shown_delay(store, store.queue(SCHEDULE_TOPIC, queue_id))
-        return configured[min(max(queue_id, 0), len(configured) - 1)] if shown is None else shown
-
-    return delay_of
-
-
-def _shown_delay(store: ReadOnlyStore, queue: UnitQueue | None) -> int | None:
-    last = queue.last() if isinstance(queue, ConsumeQueue) else None
-    message = store.commit_log.message_at(last.physical_offset) if last is not None else None
-    if message is None or message.topic != SCHEDULE_TOPIC:
-        return None
-    delay = store.tags_code(message) - message.store_timestamp
-    return delay if delay > 0 and delay % DELAY_UNIT_MS == 0 else None

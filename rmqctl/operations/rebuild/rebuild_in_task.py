@@ -62,7 +62,7 @@ def let_build(rebuild: Rebuild, in_task: InTask) -> None:
 
     Raises RmqctlError and OSError.
     """
-    storage = rebuild.staging
+    storage = None if rebuild.staged is None else rebuild.staged.storage
     if storage is not None:
         storage.make_folder(storage.root / TASKS_FOLDER)
     staging = None if storage is None else str(storage.root.absolute())

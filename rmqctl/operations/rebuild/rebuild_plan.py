@@ -116,7 +116,7 @@ def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts,
         return 0
     outside = ((now.start, min(counts.min_offset, now.stop)), (max(counts.max_offset, now.start), now.stop))
     blocks = (np.frombuffer(data, UNITS) for low, high in outside if low < high for _, data in queue.blocks(low, high))
-    return sum(int(np.count_nonzero(lead_into(units, rebuild.log_range))) for units in blocks)
+    return sum(int(np.count_nonzero(lead_into(units, rebuild.log.range))) for units in blocks)
 
 
 def _differ(counts: QueueCounts, now: range) -> int:
@@ -161,7 +161,7 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
     others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
     outcomes = tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans)
     whole = RepairPlan(
-        result.begin, rebuild.log_range.stop, None, result.log.messages, DataLoss(), outcomes, (*made, *others)
+        result.begin, rebuild.log.range.stop, None, result.log.messages, DataLoss(), outcomes, (*made, *others)
     )
     whole = replace(whole, notes=tuple(notes_of_strays(result.strays)))
     return with_loss_of_rebuilt(whole, [plan for plan in plans if plan.differ])
@@ -277,7 +277,7 @@ def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Chang
 def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
     topics_in = {part: dict(store.storage.kinds(str(store.path.part(part)))) for part in store_path.QUEUE_PARTS}
     for counts in rebuild.result.queues:
-        made = rebuild.parts_of(counts.topic)
+        made = rebuild.wanted.parts_of(counts.topic)
         for part in store_path.QUEUE_PARTS:
             path = f"{part}/{counts.topic}/{counts.queue_id}"
             if part in made:

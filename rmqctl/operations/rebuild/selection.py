@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
 from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.read.known_topics import KnownTopics
+from rmqctl.store.read.store_file_sizes import writes_extension
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -45,6 +48,7 @@ class WantedQueues(NamedTuple):
     selection: Selection
     known_topics: KnownTopics
     batch_topics: frozenset[str]  # those with batch consume queues
+    with_ext: bool  # whether new units get extension units
 
     def is_wanted(self, key: QueueKey) -> bool:
         """Return whether a queue is selected, and its topic was not deleted."""
@@ -58,10 +62,18 @@ class WantedQueues(NamedTuple):
         """Return whether a wanted consume queue can have a folder, and is built."""
         return is_folder_name(key) and self.is_wanted(key) and key[0] not in self.batch_topics
 
+    def parts_of(self, topic: str) -> tuple[str, ...]:
+        """Return the names of the store's folders that contain the queues of a topic."""
+        if topic in self.batch_topics:
+            return (store_path.BATCHCONSUMEQUEUE,)
+        extended = self.with_ext and not topic.startswith(LMQ_PREFIX)
+        return (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT) if extended else (store_path.CONSUMEQUEUE,)
+
 
 def wanted_queues(store: ReadOnlyStore, selection: Selection) -> WantedQueues:
     """Return the queues of `store` that a rebuild of `selection` builds."""
-    return WantedQueues(selection, KnownTopics(store), batch_topics(store.config(TOPICS_CONFIG)))
+    batches = batch_topics(store.config(TOPICS_CONFIG))
+    return WantedQueues(selection, KnownTopics(store), batches, writes_extension(store))
 
 
 def is_folder_name(key: QueueKey) -> bool:

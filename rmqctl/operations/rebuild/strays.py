@@ -18,13 +18,13 @@ from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.format.message import Message
-    from rmqctl.operations.rebuild.built_queue import BuiltQueue
+    from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts
+    from rmqctl.operations.rebuild.repaired_log import RepairedLog
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 class Stray(NamedTuple):
@@ -46,33 +46,14 @@ class Stray(NamedTuple):
 
 
 class Strays:
-    """Finds the strays to which existing units of `before` lead.
+    """Finds the strays to which existing units of `log.store` lead.
 
-    `message_at` returns the message at a physical offset. The log ends at the physical offset `log_end`. Methods raise
-    OSError.
+    Methods raise OSError.
     """
 
-    def __init__(self, before: ReadOnlyStore, message_at: Callable[[int], Message | None], log_end: int) -> None:
-        self._before = before
-        self._message_at = message_at
-        self._log_end = log_end
-
-    def at(self, key: QueueKey, unit: CqUnit) -> Message | None:
-        """Return the stray to which a unit of an existing queue leads, or None.
-
-        If the store has the queue that the record names, it is none, because the unit may be wrong.
-        """
-        record = self._message_at(unit.physical_offset) if unit.physical_offset + unit.size <= self._log_end else None
-        if record is None or record.size != unit.size:
-            return None
-        if not queue_destinations(record):
-            as_stored = record._replace(sys_flag=record.sys_flag & ~TRANSACTION_MASK)
-            is_stray = (*key, unit.queue_offset) in {target[:3] for target in queue_destinations(as_stored)}
-        else:
-            said = record.topic, record.queue_id
-            is_stray = record.queue_offset == unit.queue_offset and said in one_bit_off(key)
-            is_stray = is_stray and self._before.queue(*said) is None
-        return record if is_stray else None
+    def __init__(self, log: RepairedLog) -> None:
+        self._log = log
+        self._before = log.store
 
     def keep(self, queue: BuiltQueue) -> None:
         """Keep the existing units that lead to strays behind a built queue's end.
@@ -83,14 +64,60 @@ class Strays:
         before = self._before.queues.get(counts.key)
         while isinstance(before, ConsumeQueue):
             unit = before.find(counts.max_offset)
-            stray = self.at(counts.key, unit) if unit is not None and unit.physical_offset >= counts.end else None
+            stray = self._at(counts.key, unit) if unit is not None and unit.physical_offset >= counts.end else None
             if unit is None or stray is None:
                 break
             units = np.array([(unit.physical_offset, unit.size, unit.tags_code)], UNITS)
-            units = without_addresses(units, self._before.extensions.get(counts.key))
+            units = without_addresses(units, self._before.extensions.get(counts.key), unknown=0)
             queue.put(units, np.array([stray.store_timestamp], np.int64))
             counts.kept += 1
             counts.strays += 1
+
+    def made(self, counts: QueueCounts, stays: Callable[[QueueKey], bool]) -> Stray | None:
+        """Return the stray that alone makes a queue, or None if other records do, too.
+
+        A unit of another queue leads to the record. The other queue must stay: `stays` returns True for it, or it has
+        this unit alone.
+        """
+        queues, last = self._before.queues, counts.max_offset - 1
+        if counts.key in queues or counts.units - counts.repeated - counts.kept != 1 or not queues:
+            return None
+        for key in one_bit_off(counts.key):
+            unit = self._before.unit(*key, last) if key in queues else None
+            if (
+                unit is not None
+                and unit.physical_offset + unit.size == counts.end
+                and (stays(key) or self._is_lone(key, unit))
+            ):
+                return Stray(counts.key, key, unit.physical_offset)
+        return None
+
+    def fills(self, key: QueueKey, unit: CqUnit, made: Collection[QueueKey]) -> bool:
+        """Return whether an existing queue has no unit but `unit`, which leads to a stray.
+
+        The result is False if the queue that the record names is in `made`.
+        """
+        stray = self._at(key, unit) if self._is_lone(key, unit) else None
+        return stray is not None and (stray.topic, stray.queue_id) not in made
+
+    def _is_lone(self, key: QueueKey, unit: CqUnit) -> bool:
+        queue = self._before.queues[key]
+        return queue.min_offset(self._log.range.start) == unit.queue_offset == queue.max_offset - 1
+
+    def _at(self, key: QueueKey, unit: CqUnit) -> Message | None:
+        # if the store has the queue that the record names, the record is no stray: the unit may be wrong
+        ends_in_log = unit.physical_offset + unit.size <= self._log.range.stop
+        record = self._log.message_at(unit.physical_offset) if ends_in_log else None
+        if record is None or record.size != unit.size:
+            return None
+        if not queue_destinations(record):
+            as_stored = record._replace(sys_flag=record.sys_flag & ~TRANSACTION_MASK)
+            is_stray = (*key, unit.queue_offset) in {target[:3] for target in queue_destinations(as_stored)}
+        else:
+            said = record.topic, record.queue_id
+            is_stray = record.queue_offset == unit.queue_offset and said in one_bit_off(key)
+            is_stray = is_stray and self._before.queue(*said) is None
+        return record if is_stray else None
 
 
 def one_bit_off(key: QueueKey) -> Iterator[QueueKey]:

@@ -220,7 +220,7 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
 
     Raises BadRequest if the files of the interrupted rebuild cannot be used.
     """
-    from rmqctl.operations.rebuild.rebuild import BEGIN_ANEW_HINT
+    from rmqctl.operations.rebuild.interrupted import BEGIN_ANEW_HINT
 
     if not journal.goes_on:
         raise BadRequest(

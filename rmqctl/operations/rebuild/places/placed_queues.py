@@ -14,7 +14,6 @@ Places before the first message are filled where lost messages explain them, or 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,119 +23,55 @@ from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.message import MIN_SIZE
 from rmqctl.kernels.dispatch_scan import DELAYED, IS_PLACEHOLDER, MULTI_DISPATCH
 from rmqctl.logfile.memory.mapped_memory import Spool
-from rmqctl.operations.rebuild.built_queue import QueueCounts, is_unit, without_addresses
+from rmqctl.operations.rebuild.built_queue import QueueCounts, blocks_of, is_unit, without_addresses
 from rmqctl.operations.rebuild.places.place import Room, Run, in_order, place
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
-from rmqctl.store.dispatch.dispatch_rules import queue_destinations
-from rmqctl.store.dispatch.light_queues import is_left_out_topic
 from rmqctl.store.dispatch.units import have_units
 from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from rmqctl.format.columns import Flags, Numbers, Row, Rows
-    from rmqctl.format.message import Message
     from rmqctl.operations.rebuild.built_queue import BuiltQueue
+    from rmqctl.operations.rebuild.repaired_log import RepairedLog
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
-    from rmqctl.store.dispatch.dispatch_rules import DispatchTarget
-    from rmqctl.store.read.consume_queue import UnitQueue
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
 
 BLOCK = 16384  # units
 NO_NUMBER, DROPPED = -(2**32), -(2**33)
-# a message of the queue, in log order; `light` is 0 for the queue's own messages, else LIGHT or LEFT_OUT
+# a message of the queue, in log order; `light` is 0 for the queue's own messages, else LIGHT or EXCLUDED
 MESSAGES = row_type("i8 physical_offset queue_offset tags_code store_timestamp", "i4 size traits light")
-LIGHT, LEFT_OUT = 1, 2  # named in INNER_MULTI_DISPATCH; the same, of a topic that later versions leave out
-
-
-class LostRanges:
-    """The ranges of the log from which messages may be lost, in log order."""
-
-    def __init__(self) -> None:
-        self._begins: list[int] = []
-        self._before = [0]  # total size of the ranges before the range with the same index
-        self._arrays: tuple[Numbers, Numbers] | None = None  # begins and ends
-
-    def add(self, physical_offset: int, size: int) -> None:
-        """Add a range behind the others."""
-        self._arrays = None
-        self._begins.append(physical_offset)
-        self._before.append(self._before[-1] + size)
-
-    def go_on_with(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Add the ranges that `to_list` returned."""
-        for physical_offset, size in ranges:
-            self.add(physical_offset, size)
-
-    def to_list(self) -> list[tuple[int, int]]:
-        """Return the physical offset and size of each range."""
-        return [
-            (at, behind - before)
-            for at, before, behind in zip(self._begins, self._before, self._before[1:], strict=False)
-        ]
-
-    def are_in(self, physical_offsets: Numbers) -> Flags:
-        """Return, for each physical offset, whether it is in a range."""
-        if self._arrays is None:
-            ends = (begin + size for begin, size in self.to_list())
-            self._arrays = np.array([-1, *self._begins], np.int64), np.array([-1, *ends], np.int64)
-        begins, behind = self._arrays
-        return physical_offsets < behind[np.searchsorted(begins, physical_offsets, side="right") - 1]
-
-    def has(self, physical_offset: int) -> bool:
-        """Return whether a physical offset is in a range."""
-        at = bisect_right(self._begins, physical_offset) - 1
-        return at >= 0 and physical_offset < self._begins[at] + self._before[at + 1] - self._before[at]
-
-    def between(self, start: int, end: int) -> int:
-        """Return how many bytes are lost between two physical offsets."""
-        return self._before[bisect_left(self._begins, end)] - self._before[bisect_left(self._begins, start)]
+LIGHT, EXCLUDED = 1, 2  # named in INNER_MULTI_DISPATCH; the same, of a topic that later versions leave out
 
 
 class PlacedQueues:
     """Collects the messages of the queues `keys`, and builds these queues.
 
-    `before` is the existing store. `delay_of` returns the delay (ms) of a queue of SCHEDULE_TOPIC_XXXX, and
-    `message_at` the message at a physical offset. With `leaves_topics_out`, the broker may leave topics out of light
-    queues. Methods raise OSError.
+    With `leaves_topics_out`, the broker may leave topics out of light queues. Methods raise OSError.
     """
 
-    def __init__(
-        self,
-        before: ReadOnlyStore,
-        builder: DispatchRequestBuilder,
-        keys: Collection[QueueKey],
-        lost: LostRanges,
-        delay_of: Callable[[int], int],
-        message_at: Callable[[int], Message | None],
-        *,
-        leaves_topics_out: bool,
-    ) -> None:
-        self._before = before
-        self._log_begin = before.commit_log.min_offset
-        self._builder = builder
+    def __init__(self, log: RepairedLog, keys: Collection[QueueKey], *, leaves_topics_out: bool) -> None:
+        self._log = log
+        self._before = log.store
+        self._keys = log.builder.keys
         self._portions: dict[QueueKey, list[slice]] = {key: [] for key in keys}
         self._spool = Spool()
         self._is_wanted = np.zeros(0, np.bool_)
-        self._lost = lost
-        self._delay_of = delay_of
-        self._message_at = message_at
         self._leaves_topics_out = leaves_topics_out
 
     def put(self, described: DispatchColumns) -> None:
         """Collect the next messages of the log, which must be in log order."""
-        known = len(self._is_wanted)
-        added = [key in self._portions for key in self._builder.keys[known:]]
+        added = [key in self._portions for key in self._keys[len(self._is_wanted) :]]
         self._is_wanted = np.concatenate((self._is_wanted, np.array(added, np.bool_)))
         rows = described.messages[have_units(described.messages)]
         own = rows[self._is_wanted[rows["queue"]]]
         own = own[np.argsort(own["queue"], kind="stable")]
         for part in np.split(own, np.flatnonzero(np.diff(own["queue"])) + 1) if len(own) else ():
-            self._keep(self._builder.keys[part[0]["queue"]], part)
-        for row in rows[rows["traits"] & MULTI_DISPATCH != 0]:
-            self._keep_light(int(row["physical_offset"]))
+            self._keep(part)
+        for at in rows["physical_offset"][rows["traits"] & MULTI_DISPATCH != 0].tolist():
+            for row, is_left_out in self._log.light_rows(at, lambda number: self._keys[number] in self._portions):
+                self._keep(row, EXCLUDED if is_left_out else LIGHT)
 
     def build(self, open_queue: Callable[[QueueCounts], BuiltQueue]) -> Iterator[BuiltQueue]:
         """Yield the built queues. `open_queue` returns the receiver of a queue's units."""
@@ -147,33 +82,17 @@ class PlacedQueues:
             if queue := self._build(key, messages, open_queue):
                 yield queue
 
-    def _keep(self, key: QueueKey, rows: Rows) -> None:
+    def _keep(self, rows: Rows, light: int = 0) -> None:
+        """Keep messages of one queue, given as rows of DISPATCH_COLUMNS."""
+        topic, queue_id = key = self._keys[rows[0]["queue"]]
         messages = np.zeros(len(rows), MESSAGES)
         for name in ("physical_offset", "queue_offset", "tags_code", "store_timestamp", "size", "traits"):
             messages[name] = rows[name]
-        if key[0] == SCHEDULE_TOPIC:
+        messages["light"] = light
+        if topic == SCHEDULE_TOPIC:
             delayed = messages["traits"] & DELAYED != 0
-            messages["tags_code"][delayed] = messages["store_timestamp"][delayed] + self._delay_of(key[1])
+            messages["tags_code"][delayed] = messages["store_timestamp"][delayed] + self._log.delay_of(queue_id)
         self._portions[key].append(self._spool.put(messages.tobytes()))
-
-    def _keep_light(self, physical_offset: int) -> None:
-        message = self._message_at(physical_offset)
-        if message is None:
-            return
-        for target in queue_destinations(message)[1:]:
-            key = target.topic, target.queue_id
-            if key not in self._portions:
-                continue
-            row = np.zeros(1, MESSAGES)
-            row["physical_offset"], row["size"], row["queue_offset"] = (
-                physical_offset,
-                message.size,
-                target.queue_offset,
-            )
-            row["tags_code"] = light_tags_code(target, message, self._delay_of)
-            row["store_timestamp"] = message.store_timestamp
-            row["light"] = LEFT_OUT if is_left_out_topic(message.topic) else LIGHT
-            self._portions[key].append(self._spool.put(row.tobytes()))
 
     def _build(
         self, key: QueueKey, messages: Rows, open_queue: Callable[[QueueCounts], BuiltQueue]
@@ -182,14 +101,14 @@ class PlacedQueues:
         numbers, dropped = messages["queue_offset"], messages[:0]
         if messages["light"].any():
             numbers = self._as_dispatched(messages, in_order(self._units(key, messages)[0]))
-            dropped = messages[(numbers == DROPPED) & (messages["light"] != LEFT_OUT)]
+            dropped = messages[(numbers == DROPPED) & (messages["light"] != EXCLUDED)]
             messages, numbers = messages[numbers != DROPPED], numbers[numbers != DROPPED]
         numbers = np.where((numbers >= 0) & (numbers < PLACES_MAX), numbers, NO_NUMBER)
 
         def room(before: int, message: int) -> Room:
             start, end = _end_of(messages[before]), int(messages[message]["physical_offset"])
             end = max(start, end)  # files of the log may overlap
-            return Room((end - start) // MIN_SIZE, self._lost.between(start, end) // MIN_SIZE)
+            return Room((end - start) // MIN_SIZE, self._log.lost.between(start, end) // MIN_SIZE)
 
         units, into_damage = self._units(key, messages)
         placed = place(_runs(numbers), units, into_damage, room)
@@ -200,7 +119,7 @@ class PlacedQueues:
         self._count_unplaced(queue.counts, messages, numbers, placed)
         for row in dropped:
             queue.counts.count_duplicate(int(row["physical_offset"]), int(row["size"]))
-        behind, offsets = self._log_begin, np.sort(messages["physical_offset"])
+        behind, offsets = self._log.min_offset, np.sort(messages["physical_offset"])
         for run in placed:
             self._fill(queue, messages[run.message], run.place, behind, offsets)
             for at in range(run.message, run.message_end, BLOCK):
@@ -224,7 +143,7 @@ class PlacedQueues:
             used, leads = is_unit(units), _lead_to(units, offsets)
             places = np.flatnonzero(leads)
             runs += _runs(slot + places, order[offsets.searchsorted(units["physicalOffset"][places])])
-            lost = np.flatnonzero(used & ~leads & self._lost.are_in(units["physicalOffset"]))
+            lost = np.flatnonzero(used & ~leads & self._log.lost.are_in(units["physicalOffset"]))
             into_damage += (range(run.place, run.end) for run in _runs(slot + lost))
         return runs, into_damage
 
@@ -243,8 +162,8 @@ class PlacedQueues:
             numbers[0] = numbers[1] - 1  # one damaged number moves no other message
         end = behind = 0
         for at, message in enumerate(messages):
-            number, is_left_out = int(numbers[at]), message["light"] == LEFT_OUT
-            lost = self._lost.between(behind, int(message["physical_offset"])) // MIN_SIZE
+            number, is_left_out = int(numbers[at]), message["light"] == EXCLUDED
+            lost = self._log.lost.between(behind, int(message["physical_offset"])) // MIN_SIZE
             if places[at] >= 0:
                 number = int(places[at])
             elif message["light"] and (
@@ -267,17 +186,19 @@ class PlacedQueues:
         """
         before, behind = self._before.queues.get(key), int(messages[first.message]["physical_offset"])
         front = first.place
-        if not self._log_begin:
+        if not self._log.min_offset:
             front = 0
         elif isinstance(before, ConsumeQueue):
-            front = min(before.min_offset(self._log_begin), first.place)
+            front = min(before.min_offset(self._log.min_offset), first.place)
         known = sum(
-            int(np.count_nonzero(_lie_between(old, self._log_begin, behind) | (old["physicalOffset"] == behind)))
+            int(np.count_nonzero(_lie_between(old, self._log.min_offset, behind) | (old["physicalOffset"] == behind)))
             for _, old in blocks_of(before, front, first.place)
         )
-        places, confirmed = first.place - front, not self._log_begin and first.length > 1
-        lost = self._lost.between(self._log_begin, behind)
-        explained = places * MIN_SIZE <= behind - self._log_begin and (confirmed or (places - known) * MIN_SIZE <= lost)
+        places, confirmed = first.place - front, not self._log.min_offset and first.length > 1
+        lost = self._log.lost.between(self._log.min_offset, behind)
+        explained = places * MIN_SIZE <= behind - self._log.min_offset and (
+            confirmed or (places - known) * MIN_SIZE <= lost
+        )
         return front if explained else first.place
 
     def _fill(self, queue: BuiltQueue, message: Row, end: int, behind: int, offsets: Numbers) -> None:
@@ -291,9 +212,10 @@ class PlacedQueues:
             units = np.repeat(_units_of(np.array([message])), min(BLOCK, end - at))
             for slot, old in blocks_of(self._before.queues.get(key), at, at + len(units)):
                 kept = _lie_between(old, behind, at_message) & ~_lead_to(old, offsets)
-                units[slot - at :][: len(old)][kept] = without_addresses(old[kept], self._before.extensions.get(key))
+                found = without_addresses(old[kept], self._before.extensions.get(key), unknown=0)
+                units[slot - at :][: len(old)][kept] = found
                 counts.kept += int(np.count_nonzero(kept))
-                counts.strays += int(np.count_nonzero(~self._lost.are_in(old["physicalOffset"][kept])))
+                counts.strays += int(np.count_nonzero(~self._log.lost.are_in(old["physicalOffset"][kept])))
             counts.repeated += int(np.count_nonzero(units["physicalOffset"] == at_message))
             queue.put(units, np.full(len(units), message["store_timestamp"]))
 
@@ -313,11 +235,6 @@ class PlacedQueues:
             counts.count_duplicate(int(row["physical_offset"]), int(row["size"]))
 
 
-def light_tags_code(target: DispatchTarget, message: Message, delay_of: Callable[[int], int]) -> int:
-    """Return the tagsCode of a light queue's unit, or the delivery time (ms)."""
-    return message.store_timestamp + delay_of(message.queue_id) if target.scheduled else target.tags_code
-
-
 def _runs(places: Numbers, messages: Numbers | None = None) -> list[Run]:
     """Return the runs of places and messages (None: all) that both increase by one."""
     messages = np.arange(len(places)) if messages is None else messages
@@ -327,16 +244,6 @@ def _runs(places: Numbers, messages: Numbers | None = None) -> list[Run]:
     starts = np.concatenate(([0], breaks))
     counts = np.diff(np.concatenate((starts, [len(places)])))
     return [Run(*run) for run in zip(places[starts].tolist(), messages[starts].tolist(), counts.tolist(), strict=True)]
-
-
-def blocks_of(queue: UnitQueue | None, start: int, end: int) -> Iterator[tuple[int, Rows]]:
-    """Yield (queue offset of the first unit, units) of an existing queue.
-
-    All units have queue offsets in [start, end).
-    """
-    if isinstance(queue, ConsumeQueue):
-        for slot, data in queue.blocks(max(start, queue.first_offset), min(end, queue.max_offset)):
-            yield slot, np.frombuffer(data, UNITS)
 
 
 def _units_of(messages: Rows) -> Rows:
