@@ -73,12 +73,12 @@ class QueueCounts(msgspec.Struct):
         self.end = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         self.store_timestamp = store_timestamp
 
-    def count_duplicate(self, physical_offset: int, size: int) -> None:
-        """Count a message whose queue offset belongs to another message."""
-        if not self.duplicates:
-            self.first_duplicate = physical_offset
-        self.duplicates += 1
-        self.duplicate_bytes += size
+    def count_duplicates(self, messages: Rows) -> None:
+        """Count messages, in log order, whose queue offset belongs to other messages."""
+        if len(messages) and not self.duplicates:
+            self.first_duplicate = int(messages[0]["physical_offset"])
+        self.duplicates += len(messages)
+        self.duplicate_bytes += int(messages["size"].sum(dtype=np.int64))
 
 
 class BuiltQueue:
@@ -154,7 +154,7 @@ def slots_of(queue: UnitQueue | None, start: int, end: int) -> Iterator[tuple[in
 
 def blocks_of(queue: UnitQueue | None, start: int, end: int) -> Iterator[tuple[int, Rows]]:
     """Yield the slots as `slots_of` does, up to the queue's last unit in use."""
-    return slots_of(queue, start, end if queue is None else min(end, queue.max_offset))
+    return slots_of(queue, start, min(end, queue.max_offset)) if queue is not None and start < end else iter(())
 
 
 def _equal_units(units: Rows, others: Rows) -> int:
@@ -196,3 +196,9 @@ def lead_into(units: Rows, log: range) -> Flags:
     `units` is a numpy array of UNITS. `log` is the range of physical offsets in the log.
     """
     return is_unit(units) & (units["physicalOffset"] >= log.start) & (units["physicalOffset"] < log.stop)
+
+
+def count_leading(queue: UnitQueue | None, log: range, *places: range) -> int:
+    """Count the existing units at `places` that point to messages of the log. Raises OSError."""
+    found = (lead_into(units, log) for each in places for _, units in blocks_of(queue, each.start, each.stop))
+    return sum(int(np.count_nonzero(leads)) for leads in found)

@@ -14,7 +14,7 @@ import numpy as np
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, PLACES_MAX
 from rmqctl.kernels.cq_unit_build import DISORDERED, DONE, LEFT_OUT, MULTI, PLACE_STATES, PLAIN, UNKNOWN, place
-from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, blocks_of, lead_into
+from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, count_leading
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -93,10 +93,8 @@ class QueueBuilder:
     def _differs(self, queue: BuiltQueue, log: range) -> bool:
         """Return whether existing units lead to messages at other places."""
         counts, before = queue.counts, self._log.store.queues.get(queue.counts.key)
-        beside = (0, counts.min_offset), (counts.max_offset, PLACES_MAX)
-        return bool(counts.moved) or any(
-            lead_into(units, log).any() for start, end in beside for _, units in blocks_of(before, start, end)
-        )
+        beside = range(counts.min_offset), range(counts.max_offset, PLACES_MAX)
+        return counts.moved > 0 or count_leading(before, log, *beside) > 0
 
     def _place(self, messages: Rows) -> None:
         self._know_queues()

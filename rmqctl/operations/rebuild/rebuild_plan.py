@@ -13,20 +13,19 @@ import numpy as np
 
 from rmqctl.format.checkpoint import CHECKPOINT as CHECKPOINT_LAYOUT
 from rmqctl.format.columns import UNITS
-from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.operations.plan import RebuildQueue, RepairPlan, Step
-from rmqctl.operations.rebuild.built_queue import lead_into
+from rmqctl.operations.rebuild.built_queue import count_leading, slots_of
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Install, Write
-from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.recovery.data_loss import DataLoss, QueueOutcome
 from rmqctl.store.recovery.simulated_queues import BuiltSpan
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from rmqctl.operations.rebuild.built_queue import QueueCounts
@@ -34,10 +33,12 @@ if TYPE_CHECKING:
     from rmqctl.operations.rebuild.strays import Stray
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.journal.changes import Change
+    from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 INDEX_TIME = "indexMsgTimestamp"
 QUEUES_NAMED = 20
+UNUSED = np.zeros(1, UNITS)
 
 NAMES_OF_COUNTS = {"kept": "keptUnits"}  # JSON names of QueueCounts; other names are equal
 
@@ -92,63 +93,35 @@ class IndexPlan(NamedTuple):
 
 def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
     """Return plans of the rebuilt queues and the deleted queues. Raises OSError."""
-    plans = []
+    log, plans = rebuild.log.range, []
     for counts in rebuild.result.queues:
-        now = _units_now(store, counts.key, rebuild.result.begin)
-        differ = _differ(counts, now) + _slots_behind(store, counts, now.stop)
-        moved = counts.moved + _places_that_go(rebuild, store, counts, now)
-        plans.append(
-            QueuePlan(*counts.key, counts.min_offset, counts.max_offset, counts.units, len(now), differ, counts, moved)
-        )
+        queue = store.queues.get(counts.key)
+        now = _served(queue, log.start)
+        # the rebuild removes the units before the new begin and after the new end
+        removed = range(now.start, counts.min_offset), range(max(counts.max_offset, now.start), now.stop)
+        moved = counts.moved + count_leading(queue, log, *removed)
+        span = counts.min_offset, counts.max_offset, counts.units
+        plans.append(QueuePlan(*counts.key, *span, len(now), _differ(queue, counts, now), counts, moved))
     for key in rebuild.result.removed:
-        now = _units_now(store, key, rebuild.result.begin)
-        plans.append(QueuePlan(*key, 0, 0, 0, len(now), len(now)))
+        units = len(_served(store.queues[key], log.start))
+        plans.append(QueuePlan(*key, 0, 0, 0, units, units))
     return sorted(plans, key=lambda plan: (plan.topic, plan.queue_id))
 
 
-def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
-    """Count units that a rebuild removes and that point to messages of the log.
-
-    A rebuild removes the units before the new begin and after the new end of a queue. Raises OSError.
-    """
-    queue = store.queues.get(counts.key)
-    if not isinstance(queue, ConsumeQueue):
-        return 0
-    outside = ((now.start, min(counts.min_offset, now.stop)), (max(counts.max_offset, now.start), now.stop))
-    blocks = (np.frombuffer(data, UNITS) for low, high in outside if low < high for _, data in queue.blocks(low, high))
-    return sum(int(np.count_nonzero(lead_into(units, rebuild.log.range))) for units in blocks)
+def _served(queue: UnitQueue | None, log_begin: int) -> range:
+    """Return the queue offsets that a broker serves from an existing queue."""
+    return range(*queue.min_and_max(log_begin)) if queue is not None else range(0)
 
 
-def _differ(counts: QueueCounts, now: range) -> int:
-    """Count the queue offsets whose unit will change.
+def _differ(queue: UnitQueue | None, counts: QueueCounts, now: range) -> int:
+    """Count the queue offsets whose unit will change, and the slots in use behind both ends.
 
-    Units that a broker does not serve do not count.
+    Other units that a broker does not serve do not count.
     """
     in_both = len(range(max(counts.min_offset, now.start), min(counts.max_offset, now.stop)))
-    return counts.units + len(now) - in_both - min(counts.same, in_both)
-
-
-def _slots_behind(store: ReadOnlyStore, counts: QueueCounts, end_now: int) -> int:
-    """Count the non-empty slots that are after a queue's old end and new end.
-
-    `end_now` is the end of the queue before the rebuild. Raises OSError.
-    """
-    queue = store.queues.get(counts.key)
-    if not isinstance(queue, ConsumeQueue):
-        return 0
-    blocks = queue.blocks(max(counts.max_offset, end_now), queue.slots_end)
-    return sum(
-        int(np.count_nonzero(np.frombuffer(data, np.uint8).reshape(-1, CQ_UNIT.size).any(axis=1))) for _, data in blocks
-    )
-
-
-def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
-    """Return the queue offsets that a broker serves from the existing queue.
-
-    The result is empty if the store does not have the queue.
-    """
-    queue = store.queues.get(key)
-    return range(*queue.min_and_max(log_begin)) if queue is not None else range(0)
+    behind = slots_of(queue, max(counts.max_offset, now.stop), PLACES_MAX)
+    in_use = sum(int(np.count_nonzero(units != UNUSED)) for _, units in behind)
+    return counts.units + len(now) - in_both - min(counts.same, in_both) + in_use
 
 
 def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
@@ -159,41 +132,72 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
     result = rebuild.result
     made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
     others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
-    outcomes = tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans)
-    whole = RepairPlan(
-        result.begin, rebuild.log.range.stop, None, result.log.messages, DataLoss(), outcomes, (*made, *others)
+    plan = RepairPlan(
+        result.begin,
+        rebuild.log.range.stop,
+        None,
+        result.log.messages,
+        DataLoss(),
+        tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans),
+        (*made, *others),
+        notes=tuple(notes_of_strays(result.strays)),
     )
-    whole = replace(whole, notes=tuple(notes_of_strays(result.strays)))
-    return with_loss_of_rebuilt(whole, [plan for plan in plans if plan.differ])
+    return with_loss_of_rebuilt(plan, [plan for plan in plans if plan.differ])
 
 
-def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
-    """Return `plan` with losses and notes for the rebuilt queues.
+def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Sequence[QueuePlan]) -> RepairPlan:
+    """Return `plan` with losses and notes for the rebuilt queues, in their order.
 
     If two messages have the same queue offset, the message without a unit counts as lost. Brokers do not serve a
     message without a unit, but the bytes of the message stay in the log.
     """
-    made = {(queue.topic, queue.queue_id): queue for queue in rebuilt}
-    duplicates = {
-        key: queue.counts for key, queue in made.items() if queue.counts is not None and queue.counts.unplaced
-    }
-    own = [counts for counts in duplicates.values() if not counts.topic.startswith(LMQ_PREFIX)]
-    lost_bytes = sum(of.duplicate_bytes + of.earlier_bytes for of in own)
-    lost = DataLoss(plan.lost.records + sum(of.unplaced for of in own), plan.lost.bytes + lost_bytes)
-    queues = tuple(_with_counts(queue, made.get((queue.topic, queue.queue_id))) for queue in plan.queues)
-    odd = [queue.counts for _, queue in sorted(made.items()) if queue.counts is not None and queue.counts.misnumbered]
-    notes = [
-        *plan.notes,
-        *_note_of_duplicates([counts for _, counts in sorted(duplicates.items())]),
-        *_note_of_misnumbered(odd),
+    made = {queue.counts.key: (queue.counts, queue.moved) for queue in rebuilt if queue.counts is not None}
+    counts = [of for of, _ in made.values()]
+    own = [of for of in counts if not of.topic.startswith(LMQ_PREFIX)]
+    lost = DataLoss(
+        plan.lost.records + sum(of.unplaced for of in own),
+        plan.lost.bytes + sum(of.duplicate_bytes + of.earlier_bytes for of in own),
+    )
+    queues = [
+        queue._replace(lost=queue.lost + made[key][0].unplaced, moved=made[key][1])
+        if (key := (queue.topic, queue.queue_id)) in made
+        else queue
+        for queue in plan.queues
     ]
-    moved = [queue.moved for queue in made.values() if queue.counts is not None and queue.moved]
-    if moved:
-        where = f"{counted(sum(moved), 'place')} of {counted(len(moved), 'queue')}"
-        notes.append(
-            f"{where} will lead to another message than now, or to none: consumers go on there with another message"
+    notes = _notes(counts, [moved for _, moved in made.values() if moved])
+    return replace(plan, queues=tuple(queues), lost=lost, notes=(*plan.notes, *notes))
+
+
+def _notes(rebuilt: list[QueueCounts], moved: list[int]) -> Iterator[str]:
+    if unplaced := [of for of in rebuilt if of.unplaced]:
+        where = [
+            f"{of.topic}/{of.queue_id}: {of.unplaced}"
+            + (f", the first at {of.first_duplicate}" if of.duplicates else "")
+            for of in unplaced
+        ]
+        count = sum(of.unplaced for of in unplaced)
+        # of light messages, INNER_MULTI_QUEUE_OFFSET may be wrong
+        is_light = all(of.topic.startswith(LMQ_PREFIX) for of in unplaced)
+        whence = "" if is_light else ": files of another store may lie in the log"
+        yield (
+            f"{counted(count, 'message')} {'has' if count == 1 else 'have'} a queue offset that another message of the "
+            f"same queue has, and no place in it ({_listed(where)}){whence}. They count as lost; `rmqctl dump` shows "
+            "them"
         )
-    return replace(plan, queues=queues, lost=lost, notes=tuple(notes))
+    if misnumbered := [of for of in rebuilt if of.misnumbered]:
+        where = [f"{of.topic}/{of.queue_id}: {of.misnumbered}" for of in misnumbered]
+        messages = counted(sum(of.misnumbered for of in misnumbered), "message")
+        yield f"the place of {messages} in the queue is not what QUEUEOFFSET says ({_listed(where)})"
+    if moved:
+        yield (
+            f"{counted(sum(moved), 'place')} of {counted(len(moved), 'queue')} will lead to another message than now, "
+            "or to none: consumers go on there with another message"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - QUEUES_NAMED
+    return "; ".join(names[:QUEUES_NAMED]) + (f"; {counted(more, 'queue')} more" if more > 0 else "")
 
 
 def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
@@ -205,49 +209,6 @@ def built_spans(rebuilt: Iterable[QueuePlan]) -> dict[QueueKey, BuiltSpan]:
     """Return the begin and the end of each rebuilt queue."""
     counts = [queue.counts for queue in rebuilt if queue.counts is not None]
     return {of_queue.key: BuiltSpan(of_queue.min_offset, of_queue.max_offset, of_queue.end) for of_queue in counts}
-
-
-def _with_counts(queue: QueueOutcome, made: QueuePlan | None) -> QueueOutcome:
-    if made is None or made.counts is None:
-        return queue
-    return queue._replace(lost=queue.lost + made.counts.unplaced, moved=made.moved)
-
-
-def _note_of_duplicates(queues: list[QueueCounts]) -> Iterator[str]:
-    if queues:
-        where = [
-            f"{of.topic}/{of.queue_id}: {of.unplaced}"
-            + (f", the first at {of.first_duplicate}" if of.duplicates else "")
-            for of in queues
-        ]
-        count = sum(of.unplaced for of in queues)
-        messages, have = counted(count, "message"), "has" if count == 1 else "have"
-        yield (
-            f"{messages} {have} a queue offset that another message of the same queue has, and no place in it "
-            f"({_listed(where)})"
-            f"{_whence(queues)}. They count as lost; `rmqctl dump` shows them"
-        )
-
-
-def _whence(queues: list[QueueCounts]) -> str:
-    """Return a text that says why messages have no unit.
-
-    If all queues are light queues, the text is empty, because INNER_MULTI_QUEUE_OFFSET may be wrong.
-    """
-    is_light = all(of.topic.startswith(LMQ_PREFIX) for of in queues)
-    return "" if is_light else ": files of another store may lie in the log"
-
-
-def _note_of_misnumbered(queues: list[QueueCounts]) -> Iterator[str]:
-    if queues:
-        where = [f"{of.topic}/{of.queue_id}: {of.misnumbered}" for of in queues]
-        messages = counted(sum(of.misnumbered for of in queues), "message")
-        yield (f"the place of {messages} in the queue is not what QUEUEOFFSET says ({_listed(where)})")
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - QUEUES_NAMED
-    return "; ".join(names[:QUEUES_NAMED]) + (f"; {counted(more, 'queue')} more" if more > 0 else "")
 
 
 def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:

@@ -116,18 +116,13 @@ class PlacedQueues:
             return None
         front = self._front(key, placed[0], messages)
         queue = open_queue(QueueCounts(*key, min_offset=front, max_offset=front))
-        self._count_unplaced(queue.counts, messages, numbers, placed)
-        for row in dropped:
-            queue.counts.count_duplicate(int(row["physical_offset"]), int(row["size"]))
+        self._count(queue.counts, messages, numbers, placed)
+        queue.counts.count_duplicates(dropped)
         behind, offsets = self._log.min_offset, np.sort(messages["physical_offset"])
         for run in placed:
             self._fill(queue, messages[run.message], run.place, behind, offsets)
             for at in range(run.message, run.message_end, BLOCK):
                 part = messages[at : min(at + BLOCK, run.message_end)]
-                places = queue.counts.max_offset + np.arange(len(part))
-                queue.counts.misnumbered += int(
-                    np.count_nonzero((part["queue_offset"] != places) & (part["light"] == 0))
-                )
                 queue.put(_units_of(part), part["store_timestamp"])
             behind = _end_of(messages[run.message_end - 1])
         return queue
@@ -154,9 +149,7 @@ class PlacedQueues:
         number. DROPPED are messages that dispatch leaves out.
         """
         numbers = messages["queue_offset"].copy()
-        places = np.full(len(messages), -1)
-        for run in units:
-            places[run.message : run.message_end] = run.place + np.arange(run.length)
+        places = _places(units, len(messages))
         last_served = units[-1].message_end if units else 0
         if len(numbers) > 2 and places[0] < 0 < numbers[1] == numbers[2] - 1:
             numbers[0] = numbers[1] - 1  # one damaged number moves no other message
@@ -219,11 +212,12 @@ class PlacedQueues:
             counts.repeated += int(np.count_nonzero(units["physicalOffset"] == at_message))
             queue.put(units, np.full(len(units), message["store_timestamp"]))
 
-    def _count_unplaced(self, counts: QueueCounts, messages: Rows, numbers: Numbers, placed: Sequence[Run]) -> None:
-        """Count the messages without a unit, those before a new begin apart."""
-        unplaced = np.ones(len(messages), np.bool_)
-        for run in placed:
-            unplaced[run.message : run.message_end] = False
+    def _count(self, counts: QueueCounts, messages: Rows, numbers: Numbers, placed: Sequence[Run]) -> None:
+        """Count the messages at other places, and without a unit, those before a new begin apart."""
+        places = _places(placed, len(messages))
+        unplaced = places < 0
+        misnumbered = ~unplaced & (messages["queue_offset"] != places) & (messages["light"] == 0)
+        counts.misnumbered = int(np.count_nonzero(misnumbered))
         begins = np.flatnonzero((numbers[:-1] == 0) & (numbers[1:] == 1) & ~unplaced[:-1])
         if len(begins) and begins[-1] > 0:
             earlier = messages[: begins[-1]][unplaced[: begins[-1]]]
@@ -231,8 +225,15 @@ class PlacedQueues:
             if not isinstance(self._before.queues.get(counts.key), ConsumeQueue):
                 counts.earlier, counts.earlier_bytes = len(earlier), int(earlier["size"].sum(dtype=np.int64))
             unplaced[: begins[-1]] = False
-        for row in messages[unplaced & (messages["traits"] & IS_PLACEHOLDER == 0)]:
-            counts.count_duplicate(int(row["physical_offset"]), int(row["size"]))
+        counts.count_duplicates(messages[unplaced & (messages["traits"] & IS_PLACEHOLDER == 0)])
+
+
+def _places(runs: Sequence[Run], count: int) -> Numbers:
+    """Return the place of each of `count` messages, or -1 if no run has it."""
+    places = np.full(count, -1)
+    for run in runs:
+        places[run.message : run.message_end] = np.arange(run.place, run.end)
+    return places
 
 
 def _runs(places: Numbers, messages: Numbers | None = None) -> list[Run]:

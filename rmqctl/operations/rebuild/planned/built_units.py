@@ -23,18 +23,6 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
 
 
-class _Kept:
-    """The units of one rebuilt queue in the temporary file (spool).
-
-    `first` is the queue offset of the queue's first unit. `portions` are the parts of the temporary file that contain
-    the units.
-    """
-
-    def __init__(self) -> None:
-        self.first = 0
-        self.portions: list[slice] = []
-
-
 class BuiltUnits:
     """Keeps the units of rebuilt queues, except batch consume queues.
 
@@ -43,7 +31,7 @@ class BuiltUnits:
 
     def __init__(self) -> None:
         self._spool: Spool | None = None
-        self._queues: dict[QueueKey, _Kept] = {}
+        self._queues: dict[QueueKey, list[tuple[int, slice]]] = {}  # queue offset, and where its units are
 
     @property
     def keys(self) -> list[QueueKey]:
@@ -52,15 +40,13 @@ class BuiltUnits:
 
     def begin(self, key: QueueKey) -> Callable[[int, Rows], None]:
         """Return the function that receives the units of a queue."""
-        kept = self._queues[key] = _Kept()
-        return partial(self._put, kept)
+        self._queues[key] = []
+        return partial(self._put, self._queues[key])
 
-    def _put(self, kept: _Kept, queue_offset: int, units: Rows) -> None:
-        if not kept.portions:
-            kept.first = queue_offset
+    def _put(self, kept: list[tuple[int, slice]], queue_offset: int, units: Rows) -> None:
         if self._spool is None:
             self._spool = Spool()
-        kept.portions.append(self._spool.put(units.tobytes()))
+        kept.append((queue_offset, self._spool.put(units.tobytes())))
 
     def files(self, folder: Path, file_size: int) -> dict[Path, PlannedFile]:
         """Return the files of the queues below `folder`, each of `file_size` bytes.
@@ -69,11 +55,11 @@ class BuiltUnits:
         """
         if self._spool is None:
             return {}
-        units = self._spool.gathered({key: kept.portions for key, kept in self._queues.items()})
+        units = self._spool.gathered({key: [portion for _, portion in kept] for key, kept in self._queues.items()})
         return {
             folder / topic / str(queue_id) / f"{begin:020d}": file
             for (topic, queue_id), data in units.items()
-            for begin, file in _files(self._queues[topic, queue_id].first * CQ_UNIT.size, data, file_size)
+            for begin, file in _files(self._queues[topic, queue_id][0][0] * CQ_UNIT.size, data, file_size)
         }
 
 
