@@ -49,8 +49,7 @@ class QueueBuilder:
         self._open_queue = open_queue
         self._states = np.zeros(0, PLACE_STATES)
         self._rows_used = 0
-        rows = max(WINDOWS_FIRST, len(log.store.queues))
-        self._make_windows(rows, min(max(POOL_SIZE // (rows * _ROOM_OF_UNIT), WINDOW_MIN), WINDOW_MAX))
+        self._make_windows(max(WINDOWS_FIRST, len(log.store.queues)))
 
     def put(self, described: DispatchColumns) -> None:
         """Add units for the next messages of the log. Messages must be in log order."""
@@ -137,9 +136,7 @@ class QueueBuilder:
         if state["kind"] == UNKNOWN:
             if self._rows_used == len(self._times) // self._window:
                 self.flush()
-                rows = 2 * self._rows_used
-                too_large = rows * self._window * _ROOM_OF_UNIT > POOL_SIZE
-                self._make_windows(rows, max(self._window // 2, WINDOW_MIN) if too_large else self._window)
+                self._make_windows(2 * self._rows_used)
             state["row"] = self._rows_used
             self._rows_used += 1
         state["kind"], state["next"], state["fill"] = PLAIN, queue.counts.max_offset, 0
@@ -154,10 +151,10 @@ class QueueBuilder:
             self.queues[self._keys[number]].put(units, self._times[first : first + fill])
             state["fill"] = 0
 
-    def _make_windows(self, rows: int, window: int) -> None:
-        self._window = window
-        self._units = np.zeros(rows * window * CQ_UNIT.size, np.uint8)
-        self._times = np.zeros(rows * window, np.int64)
+    def _make_windows(self, rows: int) -> None:
+        self._window = min(max(POOL_SIZE // (rows * _ROOM_OF_UNIT), WINDOW_MIN), WINDOW_MAX)
+        self._units = np.zeros(rows * self._window * CQ_UNIT.size, np.uint8)
+        self._times = np.zeros(rows * self._window, np.int64)
 
     def _know_queues(self) -> None:
         new = len(self._keys) - len(self._states)

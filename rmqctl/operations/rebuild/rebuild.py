@@ -20,7 +20,7 @@ changed.
 from __future__ import annotations
 
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -116,10 +116,8 @@ class Rebuild:
         self._audit: IndexAudit | None = None
         self._queues = QueueBuilder(self.log, self.wanted.builds, self._open_queue)
         self._batches = BatchQueueBuilder(self.log, self.wanted.is_batch, self._open_batch_queue)
-        self._index: IndexBuilder | None = None
-        if selection.index:
-            writer = self.staged.index_writer() if self.staged is not None else None
-            self._index = IndexBuilder(writer, self.result.index, self.geometry.index_entries - 1)
+        writer = self.staged.index_writer() if self.staged is not None and selection.index else None
+        self._index = IndexBuilder(writer, self.result.index, self.geometry.index_entries - 1)
 
     @staticmethod
     def warm_up(size: int | None = None) -> None:
@@ -138,16 +136,14 @@ class Rebuild:
         if self._compares_index and self._store.index.files:
             self._audit = IndexAudit(self._store, self.log.builder)
         started = time.perf_counter()
-        with self._index or nullcontext():
+        with self._index:
             for item in self.log.items(self.result.log.position):
                 self._see(item)
                 if is_over():
                     break
-            if self._index is not None:
-                self._index.flush_soon()
+            self._index.flush_soon()
             self._queues.flush()
-            if self._index is not None:
-                self._index.wait()
+            self._index.wait()
         finished = not is_over() and self._place(is_over)
         self.result.seconds = time.perf_counter() - started
         if finished:
@@ -174,10 +170,10 @@ class Rebuild:
             self._queues.go_on_with(self._open_queue(counts))
         for counts in found.batch_queues:
             self._batches.go_on_with(self._open_batch_queue(counts))
-        if self._index is not None:
-            self._index.counts = found.index
+        self._index.counts = found.index
+        if self._index.writer is not None:
             with closing(self.staged.index()) as index:
-                if index.files and self._index.writer is not None:
+                if index.files:
                     self._index.writer.go_on_with(index.files[-1])
         self.staged.storage.unlink(self.staged.storage.root / REBUILD_FILE)
         return len(found.queues) + len(found.batch_queues)
@@ -217,7 +213,7 @@ class Rebuild:
         if self.selection.queues:
             self._queues.put(described)
             self._batches.put(described)
-        if self._index is not None:
+        if self.selection.index:
             self._index.put(described)
 
     def _place(self, is_over: Callable[[], bool]) -> bool:
@@ -286,8 +282,7 @@ class Rebuild:
     def _close_files(self) -> None:
         for queue in self._built():
             queue.finish()
-        if self._index is not None:
-            self._index.close()
+        self._index.close()
 
     def _interrupted(self) -> Interrupted:
         disordered = self._queues.disordered(range(0))  # of a queue that goes on, the units behind say nothing

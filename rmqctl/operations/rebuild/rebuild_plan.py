@@ -83,12 +83,7 @@ class IndexPlan(NamedTuple):
 
     def to_json(self) -> dict[str, int]:
         """Return the index as `rebuild -o json` prints it."""
-        return {
-            "fileCount": self.files,
-            "fileCountNow": self.files_now,
-            "entryCount": self.entries,
-            "entryCountNow": self.entries_now,
-        }
+        return dict(zip(("fileCount", "fileCountNow", "entryCount", "entryCountNow"), self, strict=True))
 
 
 def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:

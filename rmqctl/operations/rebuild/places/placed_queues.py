@@ -177,22 +177,17 @@ class PlacedQueues:
         message, explain the places before. If the log begins at physical offset 0, a queue should not begin with
         pre-blanks: a pre-blank leads to physical offset 0, so a broker would begin there, and skip the queue file.
         """
-        before, behind = self._before.queues.get(key), int(messages[first.message]["physical_offset"])
-        front = first.place
-        if not self._log.min_offset:
-            front = 0
-        elif isinstance(before, ConsumeQueue):
-            front = min(before.min_offset(self._log.min_offset), first.place)
+        before, begin = self._before.queues.get(key), self._log.min_offset
+        behind, front = int(messages[first.message]["physical_offset"]), first.place if begin else 0
+        if begin and isinstance(before, ConsumeQueue):
+            front = min(before.min_offset(begin), first.place)
         known = sum(
-            int(np.count_nonzero(_lie_between(old, self._log.min_offset, behind) | (old["physicalOffset"] == behind)))
+            int(np.count_nonzero(_lie_between(old, begin, behind) | (old["physicalOffset"] == behind)))
             for _, old in blocks_of(before, front, first.place)
         )
-        places, confirmed = first.place - front, not self._log.min_offset and first.length > 1
-        lost = self._log.lost.between(self._log.min_offset, behind)
-        explained = places * MIN_SIZE <= behind - self._log.min_offset and (
-            confirmed or (places - known) * MIN_SIZE <= lost
-        )
-        return front if explained else first.place
+        places, lost = first.place - front, self._log.lost.between(begin, behind)
+        confirmed = (not begin and first.length > 1) or (places - known) * MIN_SIZE <= lost
+        return front if confirmed and places * MIN_SIZE <= behind - begin else first.place
 
     def _fill(self, queue: BuiltQueue, message: Row, end: int, behind: int, offsets: Numbers) -> None:
         """Fill the places up to `end`, before a message.

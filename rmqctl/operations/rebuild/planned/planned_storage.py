@@ -60,15 +60,13 @@ class PlannedStorage(Storage):
 
         Raises OSError in the same cases as `Storage.entry`.
         """
-        planned = self._planned.get(path)
-        if planned is not None:
-            return self._base.entry(path)._replace(kind=Kind.FILE, size=planned.size)
-        if path in self._names:
-            found = self._base.entry(path)
-            return found if found.kind is not Kind.MISSING else found._replace(kind=Kind.DIRECTORY)
-        if not self._deleted.isdisjoint((path, *path.parents)):
+        planned, is_above = self._planned.get(path), path in self._names
+        if planned is None and not is_above and not self._deleted.isdisjoint((path, *path.parents)):
             return Entry(path.name, path, Kind.MISSING)
-        return self._base.entry(path)
+        found = self._base.entry(path)
+        if planned is not None:
+            return found._replace(kind=Kind.FILE, size=planned.size)
+        return found._replace(kind=Kind.DIRECTORY) if is_above and found.kind is Kind.MISSING else found
 
     def listing(self, folder: Path) -> list[Entry]:
         """Return the planned entries of a folder, sorted by name. Raises OSError."""
@@ -109,11 +107,8 @@ class PlannedStorage(Storage):
         for patch in planned.patches:
             begin, behind = max(patch.begin, position), min(patch.end, end)
             if begin < behind:
-                new = (
-                    bytes(behind - begin)
-                    if patch.data is None
-                    else patch.data[begin - patch.begin : behind - patch.begin]
-                )
+                changed = slice(begin - patch.begin, behind - patch.begin)
+                new = bytes(behind - begin) if patch.data is None else patch.data[changed]
                 data[begin - position : behind - position] = new
         return bytes(data)
 
