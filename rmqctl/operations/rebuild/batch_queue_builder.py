@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class BuiltBatchQueue(NamedTuple):
-    """A batch consume queue that is being rebuilt; without a `writer`, units are only counted."""
+    """A batch consume queue that is being rebuilt.
+
+    Without a `writer`, its units are only counted.
+    """
 
     counts: QueueCounts
     writer: BatchConsumeQueueWriter | None

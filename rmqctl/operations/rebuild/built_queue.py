@@ -17,9 +17,10 @@ from rmqctl.format.cq_unit import EXT_ADDRESS_MAX, PRE_BLANK_SIZE
 from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rmqctl.format.columns import Flags, Numbers, Rows
+    from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
@@ -85,12 +86,12 @@ class BuiltQueue:
     """Receives the next units of a queue that is being rebuilt.
 
     `put` gives the first unit the queue offset `counts.max_offset`. Without a `writer`, units are compared, but not
-    written. `log` is the range of physical offsets in the log. `put` calls `keep` with the queue offset of the first
-    unit, and with the units. `extension` is the consume queue extension of the existing queue. If an existing unit has
-    an address in `extension`, the tagsCode at the address is compared. Methods raise OSError.
+    written. `log` is the range of physical offsets in the log. `kept` keeps the units, too. `extension` is the consume
+    queue extension of the existing queue. If an existing unit has an address in `extension`, the tagsCode at the
+    address is compared. Methods raise OSError.
     """
 
-    __slots__ = ("_before", "_extension", "_keep", "_log", "_writer", "counts")
+    __slots__ = ("_before", "_extension", "_kept", "_log", "_writer", "counts")
 
     def __init__(
         self,
@@ -99,28 +100,29 @@ class BuiltQueue:
         writer: ConsumeQueueWriter | None,
         extension: ConsumeQueueExt | None,
         log: range,
-        keep: Callable[[int, Rows], None] | None = None,
+        kept: BuiltUnits | None,
     ) -> None:
         self.counts = counts
         self._log = log
         self._before = before
         self._extension = extension
         self._writer = writer
-        self._keep = keep
+        self._kept = kept
 
     def put(self, units: Rows, store_timestamps: Numbers) -> None:
         """Append units (a nonempty array of UNITS), with the messages' store times (ms)."""
         counts, start = self.counts, self.counts.max_offset
-        if self._keep is not None:
-            self._keep(start, units)
+        if self._kept is not None:
+            self._kept.put(counts.key, start, units)
         for slot, old in slots_of(self._before, start, start + len(units)):
             new = units[slot - start :][: len(old)]
-            same = _equal_units(new, without_addresses(old, self._extension) if self._extension is not None else old)
+            plain = without_addresses(old, self._extension) if self._extension is not None else old
+            # usually all are equal
+            same = len(old) if new.tobytes() == plain.tobytes() else int(np.count_nonzero(new == plain))
             counts.same += same
             if same < len(old):
-                counts.moved += int(
-                    np.count_nonzero(lead_into(old, self._log) & (old["physicalOffset"] != new["physicalOffset"]))
-                )
+                elsewhere = old["physicalOffset"] != new["physicalOffset"]
+                counts.moved += int(np.count_nonzero(lead_into(old, self._log) & elsewhere))
         if self._writer is not None:
             units = self._writer.append(start, units, store_timestamps)
             counts.crc = zlib_ng.crc32(units.view(np.uint8), counts.crc)
@@ -157,16 +159,6 @@ def blocks_of(queue: UnitQueue | None, start: int, end: int) -> Iterator[tuple[i
     return slots_of(queue, start, min(end, queue.max_offset)) if queue is not None and start < end else iter(())
 
 
-def _equal_units(units: Rows, others: Rows) -> int:
-    """Count the positions at which two arrays of units are equal.
-
-    Usually all units are equal, so the bytes of the whole arrays are compared first.
-    """
-    if units.tobytes() == others.tobytes():
-        return len(units)
-    return int(np.count_nonzero(units == others))
-
-
 def without_addresses(units: Rows, extension: ConsumeQueueExt | None, unknown: int | None = None) -> Rows:
     """Return units with tagsCodes instead of addresses in `extension`.
 
@@ -199,6 +191,9 @@ def lead_into(units: Rows, log: range) -> Flags:
 
 
 def count_leading(queue: UnitQueue | None, log: range, *places: range) -> int:
-    """Count the existing units at `places` that point to messages of the log. Raises OSError."""
+    """Count the existing units at `places` that point to messages of the log.
+
+    Raises OSError.
+    """
     found = (lead_into(units, log) for each in places for _, units in blocks_of(queue, each.start, each.stop))
     return sum(int(np.count_nonzero(leads)) for leads in found)

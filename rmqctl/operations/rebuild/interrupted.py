@@ -49,14 +49,17 @@ class Interrupted(msgspec.Struct):
 
 
 def save(found: Interrupted, folder: Path, beneath: Path) -> None:
-    """Flush all files of the staging folder to disk, then write REBUILD_FILE. Raises OSError."""
+    """Flush the staging folder to disk, then write REBUILD_FILE. Raises OSError."""
     on_disk = WritableStorage(folder, beneath=beneath)
     file_tree.sync(on_disk, folder)
     on_disk.replace_file(folder / REBUILD_FILE, msgspec.json.encode(found))
 
 
 def load(storage: StagingStorage, log: RepairedLog, wanted: WantedQueues, of: str) -> Interrupted:
-    """Read REBUILD_FILE. Raises BadRequest if the rebuild `of` this identity cannot go on."""
+    """Read REBUILD_FILE.
+
+    Raises BadRequest if the rebuild `of` this identity cannot go on with it.
+    """
     root, path = log.store.path.root, storage.root / REBUILD_FILE
     if any(damage.code == FILE_OVERLAP for damage in log.store.commit_log.queue.anomalies):
         raise _refusal(

@@ -1,20 +1,15 @@
 """Consume queues and index, rebuilt from the log in a separate folder.
 
 `rmqctl.operations.rebuild.rebuild_plan` plans how the new files replace the old files of the store. The log is read
-once, and once more if a queue is disordered (`rmqctl.operations.rebuild.places`). Several threads can scan the log. The
-calling thread places the units (`QueueBuilder`), and one more thread writes the index entries (`IndexBuilder`). Each
-new file is written once, from its first byte to its last byte. The memory use does not depend on the size of the log,
-but of a disordered queue, a rebuild keeps some bytes for each run of messages. Like a broker's dispatch, a rebuild
-without placeholders does not check message bodies.
+once, and once more if a queue is disordered (`rmqctl.operations.rebuild.places`). Several threads can scan the log
+(`RepairedLog`). The calling thread places the units (`QueueBuilder`), and one more thread writes the index entries
+(`IndexBuilder`). Each new file is written once, from its first byte to its last byte (`StagedFiles`). The memory use
+does not depend on the size of the log, but of a disordered queue, a rebuild keeps some bytes for each message.
 
-Like a broker, a rebuild dispatches records with a wrong body CRC, a wrong property CRC or torn properties. A
-rebuilt queue begins with its first message that still exists. Expired messages get no unit. An empty queue without
+A rebuilt queue begins with its first message that still exists. Expired messages get no unit. An empty queue without
 messages in the log stays unchanged. A queue without messages in the log stays unchanged if its last unit points before
 the log's start, or to damage. If topics.json lists topics, all other topics count as deleted. A rebuild creates no
 queues for deleted topics, and removes their queues only if the topic is named: an entry of topics.json can be lost.
-
-An interrupted rebuild writes its progress to REBUILD_FILE. An interrupted rebuild can be continued if the log has not
-changed.
 """
 
 from __future__ import annotations
@@ -50,7 +45,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.forensics.finding import Finding
-    from rmqctl.format.columns import Rows
     from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
     from rmqctl.operations.rebuild.selection import Selection
     from rmqctl.store.config.topics import QueueKey
@@ -303,13 +297,13 @@ class Rebuild:
         settings = self.selection, self.geometry, self.wanted.with_ext, topics
         return repr((*settings, self.result.begin, self.log.end, files))
 
-    def _open_queue(self, counts: QueueCounts, keep: Callable[[int, Rows], None] | None = None) -> BuiltQueue:
+    def _open_queue(self, counts: QueueCounts, units: BuiltUnits | None = None) -> BuiltQueue:
         writer = self.staged.queue_writer(counts) if self.staged is not None else None
         extension = self._store.extensions.get(counts.key) if self.wanted.with_ext else None
-        return BuiltQueue(counts, self._store.queues.get(counts.key), writer, extension, self.log.range, keep)
+        return BuiltQueue(counts, self._store.queues.get(counts.key), writer, extension, self.log.range, units)
 
     def _open_placed(self, counts: QueueCounts) -> BuiltQueue:
-        return self._open_queue(counts, self._units.begin(counts.key) if self._units is not None else None)
+        return self._open_queue(counts, self._units)
 
     def _open_batch_queue(self, counts: QueueCounts) -> BuiltBatchQueue:
         return BuiltBatchQueue(counts, self.staged.batch_writer(counts) if self.staged is not None else None)

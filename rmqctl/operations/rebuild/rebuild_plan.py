@@ -109,7 +109,7 @@ def _served(queue: UnitQueue | None, log_begin: int) -> range:
 
 
 def _differ(queue: UnitQueue | None, counts: QueueCounts, now: range) -> int:
-    """Count the queue offsets whose unit will change, and the slots in use behind both ends.
+    """Count the units that will change, and slots in use behind both ends.
 
     Other units that a broker does not serve do not count.
     """
@@ -224,10 +224,9 @@ def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Chang
 
     Raises OSError.
     """
-    found = list(_queue_changes(rebuild, store, staging)) if rebuild.selection.queues else []
-    if rebuild.selection.index:
-        found += _index_changes(rebuild, store, staging)
-    return found
+    queues = _queue_changes(rebuild, store, staging) if rebuild.selection.queues else ()
+    index = _index_changes(rebuild, store, staging) if rebuild.selection.index else ()
+    return [*queues, *index]
 
 
 def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:

@@ -1,4 +1,4 @@
-"""The log from which queues and index are rebuilt: as it will be after the repair.
+"""The log as it will be after the repair: queues and index are rebuilt from it.
 
 Like a broker, it dispatches records with a wrong body CRC, a wrong property CRC or torn properties. Placeholders stand
 in the place of other damage, if the repair writes them.
@@ -81,10 +81,10 @@ class LostRanges:
 
 
 class RepairedLog:
-    """The log of `store` from `begin` to `end` (physical offsets of records; None: the log's own).
+    """The log of `store`, with its messages as a broker will dispatch them.
 
-    `threads` threads scan it. `placeholders` replace damaged records. `lost` are the ranges that `lose` found. Methods
-    raise OSError.
+    `begin` and `end` are physical offsets of records (None: the log's own). `threads` threads scan it. `placeholders`
+    replace damaged records. `lost` are the ranges that `lose` found. Methods raise OSError.
     """
 
     def __init__(
@@ -108,7 +108,10 @@ class RepairedLog:
         self._threads = threads
 
     def items(self, start: int) -> Iterator[ScanItem | RecordRun]:
-        """Scan the log from a physical offset on; record runs have the columns of their messages."""
+        """Scan the log from a physical offset on.
+
+        The `result` of a record run is its DispatchColumns.
+        """
         for item in self.store.commit_log.scan_columns(
             ScanSummary(),
             self.builder.take,
@@ -165,14 +168,17 @@ class RepairedLog:
         return self._placeholders.message_at(physical_offset) or self.store.commit_log.message_at(physical_offset)
 
     def light_rows(self, physical_offset: int, is_wanted: Callable[[int], bool]) -> Iterator[tuple[Rows, bool]]:
-        """Yield a row of DISPATCH_COLUMNS for each light queue that the message at an offset names.
+        """Yield a row for each light queue that the message at an offset names.
 
-        The flag says whether later versions leave the message's topic out. `is_wanted` gets the number of a queue.
+        The row is one of DISPATCH_COLUMNS. The flag says whether later versions leave the message's topic out.
+        `is_wanted` gets the number of a queue.
         """
         message = self.message_at(physical_offset)
-        for target in queue_destinations(message)[1:] if message is not None else ():
+        if message is None:
+            return
+        for target in queue_destinations(message)[1:]:
             number = self.builder.number(target.topic.encode("utf-8", "replace"), target.queue_id)
-            if message is not None and is_wanted(number):
+            if is_wanted(number):
                 row = np.zeros(1, DISPATCH_COLUMNS)
                 row["queue"], row["queue_offset"], row["tags_code"] = number, target.queue_offset, target.tags_code
                 row["physical_offset"], row["size"] = physical_offset, message.size
@@ -182,9 +188,10 @@ class RepairedLog:
                 yield row, is_left_out_topic(message.topic)
 
     def delay_of(self, queue_id: int) -> int:
-        """Return the delay (ms) of a queue of SCHEDULE_TOPIC_XXXX (queueId: the level minus 1).
+        """Return the delay (ms) of a queue of SCHEDULE_TOPIC_XXXX.
 
-        The last unit of the queue shows it; if not, the store's configuration says it.
+        The queueId is the level minus 1. The last unit of the queue shows the delay; if not, the store's configuration
+        says it.
         """
         queue, configured = self.store.queue(SCHEDULE_TOPIC, queue_id), self.store.conf.delays_ms
         last = queue.last() if isinstance(queue, ConsumeQueue) else None

@@ -42,26 +42,22 @@ class StagedFiles:
         self.storage = storage
         self._geometry = geometry
         self._wanted = wanted
+        self._sizes = {
+            CONSUMEQUEUE: geometry.consumequeue_file_size,
+            CONSUMEQUEUE_EXT: geometry.consumequeue_ext_file_size,
+            BATCHCONSUMEQUEUE: geometry.batchconsumequeue_file_size,
+        }
 
     def queue_writer(self, counts: QueueCounts) -> ConsumeQueueWriter:
         """Return the writer of a consume queue, and of its extension."""
-        sizes, ext = self._geometry, None
-        queue = self._files(
-            CONSUMEQUEUE, counts, sizes.consumequeue_file_size, lambda files: ConsumeQueue(*counts.key, files).used_end
-        )
+        queue, ext = self._files(CONSUMEQUEUE, counts, lambda files: ConsumeQueue(*counts.key, files).used_end), None
         if CONSUMEQUEUE_EXT in self._wanted.parts_of(counts.topic):
-            size = sizes.consumequeue_ext_file_size
-            ext = ConsumeQueueExtWriter(
-                self._files(CONSUMEQUEUE_EXT, counts, size, lambda files: ConsumeQueueExt(files).end)
-            )
+            ext = ConsumeQueueExtWriter(self._files(CONSUMEQUEUE_EXT, counts, lambda files: ConsumeQueueExt(files).end))
         return ConsumeQueueWriter(queue, counts.end, ext)
 
     def batch_writer(self, counts: QueueCounts) -> BatchConsumeQueueWriter:
         """Return the writer of a batch consume queue."""
-        size = self._geometry.batchconsumequeue_file_size
-        queue = self._files(
-            BATCHCONSUMEQUEUE, counts, size, lambda files: BatchConsumeQueue(*counts.key, files).used_end
-        )
+        queue = self._files(BATCHCONSUMEQUEUE, counts, lambda files: BatchConsumeQueue(*counts.key, files).used_end)
         return BatchConsumeQueueWriter(queue, counts.end, counts.max_offset)
 
     def index_writer(self) -> IndexWriter:
@@ -72,10 +68,10 @@ class StagedFiles:
         return IndexWriter(self.storage, folder, sizes.index_slots, sizes.index_entries, made_at=_made_at)
 
     def check(self, queues: Iterable[QueueCounts]) -> None:
-        """Check that the consume queues have the bytes that were written. Raises Unreadable."""
+        """Check that consume queues have the written bytes. Raises Unreadable."""
         for counts in queues:
             folder = self._folder(CONSUMEQUEUE, counts)
-            with closing(MappedFileQueue(self.storage, [folder], self._geometry.consumequeue_file_size)) as files:
+            with closing(MappedFileQueue(self.storage, [folder], self._sizes[CONSUMEQUEUE])) as files:
                 queue = ConsumeQueue(*counts.key, files)
                 blocks = queue.blocks(counts.min_offset, counts.max_offset)
                 crc = reduce(lambda crc, block: zlib_ng.crc32(block[1], crc), blocks, 0)
@@ -94,9 +90,9 @@ class StagedFiles:
         return IndexService(self.storage, self.storage.root / INDEX, self._geometry.index_slots)
 
     def _files(
-        self, part: str, counts: QueueCounts, size: int, used_end: Callable[[MappedFileQueue], int]
+        self, part: str, counts: QueueCounts, used_end: Callable[[MappedFileQueue], int]
     ) -> WritableMappedFileQueue:
-        folder = self._folder(part, counts)
+        folder, size = self._folder(part, counts), self._sizes[part]
         if not counts.units:
             for entry in self.storage.listing(folder):
                 self.storage.unlink(entry.path)

@@ -93,7 +93,7 @@ class Strays:
         return None
 
     def fills(self, key: QueueKey, unit: CqUnit, made: Collection[QueueKey]) -> bool:
-        """Return whether an existing queue has no unit but `unit`, which leads to a stray.
+        """Return whether `unit` is its queue's only one, and leads to a stray.
 
         The result is False if the queue that the record names is in `made`.
         """

@@ -208,7 +208,10 @@ class PlacedQueues:
             queue.put(units, np.full(len(units), message["store_timestamp"]))
 
     def _count(self, counts: QueueCounts, messages: Rows, numbers: Numbers, placed: Sequence[Run]) -> None:
-        """Count the messages at other places, and without a unit, those before a new begin apart."""
+        """Count messages at other places, and without a unit.
+
+        Those before a new begin of the queue are counted apart.
+        """
         places = _places(placed, len(messages))
         unplaced = places < 0
         misnumbered = ~unplaced & (messages["queue_offset"] != places) & (messages["light"] == 0)

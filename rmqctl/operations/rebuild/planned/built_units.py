@@ -5,7 +5,6 @@ rmqctl uses the units to check a repair plan before the repair.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ from rmqctl.logfile.memory.mapped_memory import Spool
 from rmqctl.operations.rebuild.planned.planned_storage import Patch, PlannedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rmqctl.format.columns import Rows
@@ -38,15 +37,10 @@ class BuiltUnits:
         """Return the queues whose units are kept."""
         return list(self._queues)
 
-    def begin(self, key: QueueKey) -> Callable[[int, Rows], None]:
-        """Return the function that receives the units of a queue."""
-        self._queues[key] = []
-        return partial(self._put, self._queues[key])
-
-    def _put(self, kept: list[tuple[int, slice]], queue_offset: int, units: Rows) -> None:
-        if self._spool is None:
-            self._spool = Spool()
-        kept.append((queue_offset, self._spool.put(units.tobytes())))
+    def put(self, key: QueueKey, queue_offset: int, units: Rows) -> None:
+        """Keep the next units of a queue, of which the first has this queue offset."""
+        self._spool = self._spool or Spool()
+        self._queues.setdefault(key, []).append((queue_offset, self._spool.put(units.tobytes())))
 
     def files(self, folder: Path, file_size: int) -> dict[Path, PlannedFile]:
         """Return the files of the queues below `folder`, each of `file_size` bytes.
