@@ -7,7 +7,9 @@ units. The simulation does not keep the contents of a new unit, unless its recor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 _UNIT_SIZE = CQ_UNIT.size
 _UNITS_FIRST, _UNITS_MAX = 256, 65536  # most queues' files are nearly empty; a full one is read in large steps
 _ROWS_FIRST = 64
-_ON_DISK, _NEW, _PRE_BLANK, _ZERO = range(4)
+_ON_DISK, _NEW, _PRE_BLANK = range(3)
 
 
 class _OddUnit(NamedTuple):
@@ -50,68 +52,84 @@ class _Stretch(NamedTuple):
     end: int
 
 
-class _Kept(NamedTuple):
-    """What recovery keeps of a file; the last record ends at `physical_end`."""
-
-    end: int
-    physical_end: int
-
-
 class UnitReader:
     """Reads raw units of all queues through one buffer."""
 
     def __init__(self) -> None:
         self._buffer = np.empty(_UNITS_MAX * _UNIT_SIZE, np.uint8)
 
-    def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Bytes, int]]:
-        """Yield (first unit, bytes, number of units) for each part of a file.
+    def first(
+        self, stop: Callable[[Bytes, int, int], int], file: MappedFile | None, start: int, end: int, bound: int
+    ) -> int:
+        """Return the first unit in [start, end) of a file where the kernel `stop` stops, or `end`.
 
-        The units [start, end) are read. If the file is too short, the missing bytes are zeros. The first unit is at the
-        file's start, even if the file's name is no multiple of 20. Raises OSError.
+        What the file lacks is zeros. The first unit is at the file's start, even if the file's name is no multiple of
+        20. Raises OSError.
         """
-        base = file.file_from_offset // _UNIT_SIZE
         step = _UNITS_FIRST
         while start < end:
             count = min(step, end - start)
             raw = self._buffer[: count * _UNIT_SIZE]
-            got = file.read_into((start - base) * _UNIT_SIZE, raw.data)
+            got = file.read_into((start - _base_of(file)) * _UNIT_SIZE, raw.data) if file is not None else 0
             raw[got:] = 0
-            yield start, raw, count
+            found = int(stop(raw, count, bound))
+            if found < count:
+                return start + found
             start += count
             step = min(step * 8, _UNITS_MAX)
+        return end
+
+
+class FillTable:
+    """The table FILL_STATES, a row for each queue, and what all queues share.
+
+    `rows` is replaced by a longer array while the table grows, so no caller may keep `rows`.
+    """
+
+    def __init__(self, start: StartRules, units_a_file: int) -> None:
+        self._start = start
+        self.units_a_file = units_a_file
+        self.reader = UnitReader()
+        self.rows = self._without_units(_ROWS_FIRST)
+
+    def extend_to(self, number: int) -> None:
+        """Add rows of queues without units until there is the row `number`."""
+        if number >= len(self.rows):
+            self.rows = np.concatenate((self.rows, self._without_units(max(len(self.rows), number + 1))))
+
+    def _without_units(self, count: int) -> Rows:
+        rows = np.zeros(count, queue_simulate.FILL_STATES)
+        rows["by_start"], rows["keeps_repeats"] = self._start.repeats_by_start, self._start.keeps_repeats
+        rows["max_physical_offset"], rows["appended_from"] = NO_QUEUE, -1
+        return rows
 
 
 class SmallQueues:
-    """Recovers many queues at once; each queue has one file.
+    """Recovers many queues at once, each with one file in memory: far faster than one by one."""
 
-    The units of each file are in memory. Units after the first `units_a_file` units of a file are ignored.
-    """
-
-    def __init__(self, units_a_file: int) -> None:
-        self._bytes_a_file = units_a_file * _UNIT_SIZE
-        self._rows: list[int] = []
-        self._bases: list[int] = []
+    def __init__(self, table: FillTable) -> None:
+        self._table = table
+        self._added: list[tuple[int, int, int]] = []  # row of the table, first unit, bytes
         self._units: list[bytes] = []
 
     def add(self, row: int, files: Sequence[MappedFile]) -> bool:
-        """Add the queue with row number `row` of FILL_STATES.
+        """Add the queue of a row of the table, or return False if it has to be recovered alone.
 
-        Returns False if this class cannot recover the queue. Raises OSError.
+        Raises OSError.
         """
         is_one = len(files) == 1 and files[0].size and files[0].file_from_offset % _UNIT_SIZE == 0
         content = files[0].content if is_one else None
         if content is None:
             return False
-        self._rows.append(row)
-        self._bases.append(files[0].file_from_offset // _UNIT_SIZE)
-        self._units.append(whole_units(content)[: self._bytes_a_file])
+        self._units.append(whole_units(content)[: self._table.units_a_file * _UNIT_SIZE])
+        self._added.append((row, _base_of(files[0]), len(self._units[-1])))
         return True
 
-    def recover(self, states: Rows) -> None:
-        """Find the ends of the added queues. `states` are rows of FILL_STATES."""
-        ends = np.cumsum([len(units) for units in self._units], dtype=np.int64)
-        rows, bases = np.array(self._rows, np.int64), np.array(self._bases, np.int64)
-        queue_simulate.recover(np.frombuffer(bytearray().join(self._units), np.uint8), ends, rows, bases, states)
+    def recover(self) -> None:
+        """Find the ends of the added queues."""
+        rows, bases, sizes = np.array(self._added, np.int64).reshape(-1, 3).T.copy()
+        raw = np.frombuffer(bytearray().join(self._units), np.uint8)
+        queue_simulate.recover(raw, np.cumsum(sizes), rows, bases, self._table.rows)
 
 
 def begin_at_first_unit(states: Rows, log_start: int, start: StartRules) -> Flags:
@@ -128,29 +146,6 @@ def begin_at_first_unit(states: Rows, log_start: int, start: StartRules) -> Flag
     return known
 
 
-class FillTable:
-    """The table FILL_STATES: a row for each queue.
-
-    `rows` is replaced by a longer array while the table grows, so no caller may keep `rows`.
-    """
-
-    def __init__(self, start: StartRules) -> None:
-        self._start = start
-        self.rows = _rows_without_units(_ROWS_FIRST, start)
-
-    def extend_to(self, number: int) -> None:
-        """Add rows of queues without units until there is the row `number`."""
-        if number >= len(self.rows):
-            self.rows = np.concatenate((self.rows, _rows_without_units(max(len(self.rows), number + 1), self._start)))
-
-
-def _rows_without_units(count: int, start: StartRules) -> Rows:
-    rows = np.zeros(count, queue_simulate.FILL_STATES)
-    rows["by_start"], rows["keeps_repeats"] = start.repeats_by_start, start.keeps_repeats
-    rows["max_physical_offset"], rows["appended_from"] = NO_QUEUE, -1
-    return rows
-
-
 def max_offsets(states: Rows) -> Numbers:
     """Return the position after the last unit of each queue, int64.
 
@@ -160,57 +155,24 @@ def max_offsets(states: Rows) -> Numbers:
     return ends
 
 
+@dataclass(slots=True, eq=False)
 class RecoveredQueue:
-    """A simulated consume queue with `files`, in ascending order.
+    """A simulated consume queue; its state is row number `_row` of `_table`.
 
-    Each file has `units_a_file` units. The files `left_out`, of a wrong length, are not loaded. The broker opens one
-    when it needs a new file of this name. Queue offsets are in units, physical offsets in bytes. Methods raise OSError.
-
-    The state of the queue is row number `row` of `table`. `deleted` names the files that recovery deletes. `cut_from`
-    is the max offset before the cut, or None if no units were cut. New units for records with a wrong PHYSICALOFFSET do
-    not change `cut_from`.
+    Queue offsets are in units, physical offsets in bytes. Methods raise OSError.
     """
 
-    __slots__ = (
-        "_files",
-        "_left_out",
-        "_odd",
-        "_reader",
-        "_regions",
-        "_rest",
-        "_row",
-        "_table",
-        "_units_a_file",
-        "cut_from",
-        "deleted",
-        "queue_id",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        queue_id: int,
-        files: Sequence[MappedFile],
-        units_a_file: int,
-        table: FillTable,
-        row: int,
-        reader: UnitReader,
-        left_out: Sequence[MappedFile] = (),
-    ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.deleted: tuple[str, ...] = ()
-        self.cut_from: int | None = None
-        self._files = files
-        self._left_out = left_out
-        self._units_a_file = units_a_file
-        self._table = table
-        self._row = row
-        self._regions: tuple[tuple[int, int], ...] = ()
-        self._odd: list[_OddUnit] = []
-        self._rest = 0  # bytes after the last unit up to the write position, in a file whose name is no multiple of 20
-        self._reader = reader
+    topic: str
+    queue_id: int
+    _files: Sequence[MappedFile]  # ascending
+    _table: FillTable
+    _row: int
+    _left_out: Sequence[MappedFile] = ()  # of a wrong length: not loaded, but opened where a new file has its name
+    deleted: tuple[str, ...] = ()  # the files that recovery deletes
+    cut_from: int | None = None  # max offset before a cut that removed units, less new ones of a wrong PHYSICALOFFSET
+    _odd: list[_OddUnit] = field(default_factory=list)
+    _new_before_cut: tuple[int, int] = (0, 0)  # the first of these units, and the one after the last
+    _rest: int = 0  # bytes after the last unit up to the write position, in a file whose name is no multiple of 20
 
     @property
     def name(self) -> str:
@@ -236,7 +198,7 @@ class RecoveredQueue:
     def readable(self) -> int:
         """Return how many units of the first file are in use."""
         state = self._state
-        return int(state["wrote"]) if state["first_base"] == state["base"] else self._units_a_file
+        return int(state["wrote"]) if state["first_base"] == state["base"] else self._table.units_a_file
 
     @property
     def last_readable(self) -> int:
@@ -245,15 +207,15 @@ class RecoveredQueue:
 
     def recover(self) -> None:
         """Find the end in the last three files, and delete later files (recover)."""
-        state = self._state
-        for number in range(third_from_end(len(self._files)), len(self._files)):
-            file = self._files[number]
-            kept = self._used_on_disk(file, self._base_of(file), self._base_of(file) + self._units_a_file, OFFSET_MAX)
-            self._end_at(self._base_of(file), kept.end)
-            if kept.end > self._base_of(file):
-                state["max_physical_offset"] = kept.physical_end
-            if kept.end < self._base_of(file) + self._units_a_file:
-                self._truncate(file.file_from_offset + (kept.end - self._base_of(file)) * _UNIT_SIZE)
+        for file in self._files[third_from_end(len(self._files)) :]:
+            base = _base_of(file)
+            behind = base + self._table.units_a_file
+            end = self._table.reader.first(queue_simulate.used_units, file, base, behind, OFFSET_MAX)
+            self._end_at(base, end)
+            if end > base:
+                self._state["max_physical_offset"] = self._after(*_unit_of(file, end - 1))
+            if end < behind:
+                self._truncate(file.file_from_offset + (end - base) * _UNIT_SIZE)
                 break
         for file in self._files:
             file.close()
@@ -263,12 +225,11 @@ class RecoveredQueue:
 
         The record of the last unit ends at `physical_end`.
         """
-        state, units = self._state, self._units_a_file
+        state, units = self._state, self._table.units_a_file
         state["has_files"], state["first_base"] = 1, min_offset - min_offset % units
         state["base"] = max(max_offset - 1 - (max_offset - 1) % units, 0)
-        state["wrote"], state["min_offset"] = max_offset - int(state["base"]), min_offset
-        state["max_physical_offset"], state["pre_blank_end"] = physical_end, min_offset
-        self._regions = ((min_offset, max_offset),)
+        state["wrote"], state["max_physical_offset"] = max_offset - int(state["base"]), physical_end
+        state["min_offset"] = state["pre_blank_end"] = state["appended_from"] = min_offset
 
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
         """Dispatch one message.
@@ -279,31 +240,34 @@ class RecoveredQueue:
         state, before = self._state, self.max_offset
         physical_end = int(state["max_physical_offset"]) if state["has_files"] else self._after(0, PRE_BLANK_SIZE)
         one = self._table.rows[self._row : self._row + 1]
-        queue_simulate.fill_one(one, physical_offset, size, queue_offset, self._units_a_file)
+        queue_simulate.fill_one(one, physical_offset, size, queue_offset, self._table.units_a_file)
         if is_odd and self.max_offset > before:
             self._odd.append(_OddUnit(self.max_offset - 1, physical_offset, size, physical_end))
 
     def cut(self, log_end: int) -> None:
-        """Cut off what points to the log's end or later (truncateDirtyLogicFiles)."""
+        """Cut off what points to the log's end or later (truncateDirtyLogicFiles).
+
+        In the last file, the broker does not check whether the first unit is in use.
+        """
         state, before = self._state, self.max_offset
-        state["leads_to"] = self._rest = 0
-        if state["appended_from"] >= 0:
-            self._regions += ((int(state["appended_from"]), before),)
-            state["appended_from"] = -1
         physical_end = int(state["max_physical_offset"])
+        if state["appended_from"] >= 0:
+            self._new_before_cut, state["appended_from"] = (int(state["appended_from"]), before), -1
         state["max_physical_offset"] = log_end
+        state["leads_to"] = self._rest = 0
         while state["has_files"]:
-            kept = self._kept_of_last_file(log_end, physical_end)
-            if kept is not None:
-                state["wrote"], state["max_physical_offset"] = kept.end - int(state["base"]), kept.physical_end
+            base = int(state["base"])
+            first = self.unit(base)
+            if first is None or first[0] < log_end:
+                end = self._first_bad(base + 1, base + self._table.units_a_file, log_end)
+                state["wrote"], state["max_physical_offset"] = end - base, self._record_end(end - 1, physical_end)
                 break
-            ends = (unit.end_before for unit in self._odd if unit.queue_offset == state["base"])
-            physical_end = next(ends, physical_end)
             self._delete_last()
         behind = self.max_offset
+        new_from, new_end = self._new_before_cut
+        self._new_before_cut = min(new_from, behind), min(new_end, behind)
         before -= sum(unit.queue_offset >= behind for unit in self._odd)  # they point to no message
         self.cut_from = before if behind < before else None
-        self._regions = tuple((start, min(end, behind)) for start, end in self._regions if start < behind)
         self._odd = [unit for unit in self._odd if unit.queue_offset < behind]
 
     def destroy(self) -> None:
@@ -336,17 +300,24 @@ class RecoveredQueue:
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
         """Return the first unit in [start, end) of a file that reaches `bound`."""
-        for record_run in self._record_runs(start, end):
-            if record_run.kind == _ON_DISK:
-                found = self._first_reaching_on_disk(record_run, bound)
-            elif record_run.kind == _NEW:
+        for kind, begin, behind in self._record_runs(start, end):
+            if kind == _ON_DISK:
+                found = self._first_on_disk(queue_simulate.first_reaching, begin, behind, bound)
+            elif kind == _NEW:
                 below = {unit.queue_offset for unit in self._odd if unit.physical_offset < bound}
-                found = next((at for at in range(record_run.start, record_run.end) if at not in below), None)
+                found = next((at for at in range(begin, behind) if at not in below), behind)
             else:
-                found = record_run.start if bound <= 0 else None
-            if found is not None:
+                found = begin if bound <= 0 else behind
+            if found < behind:
                 return found
         return None
+
+    def unit(self, queue_offset: int) -> tuple[int, int] | None:
+        """Return physical offset and size of a unit; None: they were not kept."""
+        kind = next(self._record_runs(queue_offset, queue_offset + 1)).kind
+        if kind == _NEW:
+            return next((unit[1:3] for unit in self._odd if unit.queue_offset == queue_offset), None)
+        return (0, PRE_BLANK_SIZE) if kind == _PRE_BLANK else _unit_of(self._file_at(queue_offset), queue_offset)
 
     @property
     def _state(self) -> Row:
@@ -356,19 +327,14 @@ class RecoveredQueue:
     def _after(self, physical_offset: int, size: int) -> int:
         return physical_offset + (1 if self._state["by_start"] else size)
 
-    def _base_of(self, file: MappedFile) -> int:
-        return file.file_from_offset // _UNIT_SIZE
-
     def _file_at(self, queue_offset: int) -> MappedFile | None:
         """Return the file on disk with a unit, the last one of several, or None."""
-        if self._files and 0 <= queue_offset - self._base_of(self._files[-1]) < self._units_a_file:
-            return self._files[-1]
-        files = (*self._files, *self._left_out)
-        return next((file for file in files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None)
+        files = chain(self._files[-1:], self._files, self._left_out)
+        return next((file for file in files if 0 <= queue_offset - _base_of(file) < self._table.units_a_file), None)
 
     def _end_at(self, base: int, end: int) -> None:
         state = self._state
-        state["has_files"], state["first_base"] = 1, self._base_of(self._files[0])
+        state["has_files"], state["first_base"] = 1, _base_of(self._files[0])
         state["base"], state["wrote"] = base, end - base
 
     def _truncate(self, end: int) -> None:
@@ -376,13 +342,12 @@ class RecoveredQueue:
 
         A later file that contains `end`, because its name is no multiple of its length, remains the last file.
         """
-        kept = sum(file.file_from_offset <= end for file in self._files)
-        self._delete_from(kept)
-        last = self._files[-1]
-        self._rest = end % (self._units_a_file * _UNIT_SIZE) % _UNIT_SIZE
-        if self._base_of(last) != self._state["base"] or last.file_from_offset % _UNIT_SIZE:
-            base = self._base_of(last)
-            self._end_at(base, base + end % (self._units_a_file * _UNIT_SIZE) // _UNIT_SIZE)
+        self._delete_from(sum(file.file_from_offset <= end for file in self._files))
+        last, file_size = self._files[-1], self._table.units_a_file * _UNIT_SIZE
+        self._rest = end % file_size % _UNIT_SIZE
+        base = _base_of(last)
+        if base != self._state["base"] or last.file_from_offset % _UNIT_SIZE:
+            self._end_at(base, base + end % file_size // _UNIT_SIZE)
 
     def _delete_from(self, number: int) -> None:
         self.deleted += tuple(file.name for file in self._files[number:])
@@ -392,104 +357,58 @@ class RecoveredQueue:
         """Delete the last file, and treat the previous file as full."""
         state = self._state
         base = int(state["base"])
-        state["wrote"] = self._units_a_file
+        state["wrote"] = self._table.units_a_file
         if base == state["first_base"]:
             state["has_files"] = state["wrote"] = 0
-        if self._files and self._base_of(self._files[-1]) == base:
+        if self._files and _base_of(self._files[-1]) == base:
             self._delete_from(len(self._files) - 1)
-            state["base"] = self._base_of(self._files[-1]) if self._files else base
+            state["base"] = _base_of(self._files[-1]) if self._files else base
         else:
-            state["base"] = base - self._units_a_file
-            self._left_out = [file for file in self._left_out if self._base_of(file) != base]
+            state["base"] = base - self._table.units_a_file
+            self._left_out = [file for file in self._left_out if _base_of(file) != base]
 
     def _record_runs(self, start: int, end: int) -> Iterator[_Stretch]:
         """Divide the units [start, end) of a file into runs of one kind."""
-        state = self._state
-        regions = list(self._regions)
-        if state["appended_from"] >= 0:
-            regions.append((int(state["appended_from"]), self.max_offset))
-        rest = _ON_DISK if self._file_at(start) is not None else _ZERO
-        if int(state["pre_blank_end"]) > start and not self._files:
-            regions.insert(0, (start, int(state["pre_blank_end"])))
-        for number, (begin, behind) in enumerate(sorted(regions)):
-            if behind <= start or begin >= end:
-                continue
-            if begin > start:
-                yield _Stretch(rest, start, begin)
-            is_pre_blank = number == 0 and behind == state["pre_blank_end"]
-            yield _Stretch(_PRE_BLANK if is_pre_blank else _NEW, max(start, begin), min(end, behind))
-            start = min(end, behind)
-        if start < end:
-            yield _Stretch(rest, start, end)
+        state, behind = self._state, self.max_offset
+        appended_from = int(state["appended_from"]) if state["appended_from"] >= 0 else behind
+        ends = [(_PRE_BLANK, 0 if self._files else int(state["pre_blank_end"]))]
+        for new_from, new_end in (self._new_before_cut, (appended_from, behind)):
+            ends += [(_ON_DISK, new_from), (_NEW, new_end)]
+        for kind, until in (*ends, (_ON_DISK, end)):
+            if start < min(until, end):
+                yield _Stretch(kind, start, min(until, end))
+                start = min(until, end)
 
-    def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
-        """Return the part of the last file that recovery keeps.
+    def _first_bad(self, start: int, end: int, log_end: int) -> int:
+        """Return the first unit in [start, end) of a file that is not in use or not before `log_end`, or `end`."""
+        for kind, begin, behind in self._record_runs(start, end):
+            found = behind
+            if kind == _ON_DISK:
+                found = self._first_on_disk(queue_simulate.used_units, begin, behind, log_end)
+            elif kind == _NEW:
+                odd = (unit for unit in self._odd if begin <= unit.queue_offset < behind)
+                found = next((unit.queue_offset for unit in odd if not 0 <= unit.physical_offset < log_end), behind)
+            if found < behind:
+                return found
+        return end
 
-        None: its first unit points to the log's end or after it. The broker does not check whether it is in use.
-        """
-        base = int(self._state["base"])
-        kept = _Kept(base, log_end)
-        first = self.unit(base)
-        if first is not None:
-            if first[0] >= log_end:
-                return None
-            kept = _Kept(base + 1, self._after(*first))
-        for record_run in self._record_runs(kept.end, base + self._units_a_file):
-            kept = self._kept_of(record_run, kept, log_end, physical_end)
-            if kept.end < record_run.end:
-                break
-        return kept
+    def _first_on_disk(self, stop: Callable[[Bytes, int, int], int], start: int, end: int, bound: int) -> int:
+        return self._table.reader.first(stop, self._file_at(start), start, end, bound)
 
-    def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
-        """Return `kept` plus the units of `record_run` that recovery keeps."""
-        if record_run.kind == _PRE_BLANK:
-            return _Kept(record_run.end, self._after(0, PRE_BLANK_SIZE))
-        if record_run.kind == _NEW:
-            for unit in self._odd:
-                if record_run.start <= unit.queue_offset < record_run.end and not 0 <= unit.physical_offset < log_end:
-                    return _Kept(unit.queue_offset, unit.end_before)
-            return _Kept(record_run.end, physical_end)
-        file = self._file_at(record_run.start)
-        if record_run.kind == _ZERO or file is None:
-            return kept
-        found = self._used_on_disk(file, record_run.start, record_run.end, log_end)
-        return found if found.end > record_run.start else kept
+    def _record_end(self, queue_offset: int, end_of_last: int) -> int:
+        """Return where the record of a unit ends; that of the last unit, before the cut, ends at `end_of_last`."""
+        unit = self.unit(queue_offset)
+        if unit is not None:
+            return self._after(*unit)
+        return next((odd.end_before for odd in self._odd if odd.queue_offset == queue_offset + 1), end_of_last)
 
-    def unit(self, queue_offset: int) -> tuple[int, int] | None:
-        """Return physical offset and size of a unit; None: they were not kept."""
-        record_run = next(self._record_runs(queue_offset, queue_offset + 1))
-        if record_run.kind == _NEW:
-            found = next((unit for unit in reversed(self._odd) if unit.queue_offset == queue_offset), None)
-            return found and (found.physical_offset, found.size)
-        file = self._file_at(queue_offset)
-        if record_run.kind == _PRE_BLANK:
-            return 0, PRE_BLANK_SIZE
-        if record_run.kind == _ZERO or file is None:
-            return 0, 0
-        raw = file.read((queue_offset - self._base_of(file)) * _UNIT_SIZE, _UNIT_SIZE).ljust(_UNIT_SIZE, b"\0")
-        physical_offset, size, _ = CQ_UNIT.struct.unpack(raw)
-        return physical_offset, size
 
-    def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
-        """Return the part of a file from unit `start` to the first bad unit.
+def _base_of(file: MappedFile) -> int:
+    return file.file_from_offset // _UNIT_SIZE
 
-        A unit is bad if it is not in use, or if it points to `bound` or after it. If no unit in [start, end) is bad,
-        the part ends at `end`.
-        """
-        physical_end = NO_QUEUE
-        for at, raw, count in self._reader.units(file, start, end):
-            used = int(queue_simulate.used_units(raw, count, bound))
-            if used:
-                physical_offset, size, _ = CQ_UNIT.struct.unpack_from(raw.data, (used - 1) * _UNIT_SIZE)
-                physical_end = self._after(physical_offset, size)
-            if used < count:
-                return _Kept(at + used, physical_end)
-        return _Kept(end, physical_end)
 
-    def _first_reaching_on_disk(self, record_run: _Stretch, bound: int) -> int | None:
-        file = self._file_at(record_run.start)
-        for at, raw, count in self._reader.units(file, record_run.start, record_run.end) if file else ():
-            found = int(queue_simulate.first_reaching(raw, count, bound))
-            if found < count:
-                return at + found
-        return None
+def _unit_of(file: MappedFile | None, queue_offset: int) -> tuple[int, int]:
+    """Return physical offset and size of a unit in a file; what the file lacks is zeros."""
+    raw = file.read((queue_offset - _base_of(file)) * _UNIT_SIZE, _UNIT_SIZE) if file is not None else b""
+    physical_offset, size, _ = CQ_UNIT.struct.unpack(raw.ljust(_UNIT_SIZE, b"\0"))
+    return physical_offset, size

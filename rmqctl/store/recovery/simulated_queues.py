@@ -31,7 +31,6 @@ from rmqctl.store.recovery.simulated_queue import (
     FillTable,
     RecoveredQueue,
     SmallQueues,
-    UnitReader,
     begin_at_first_unit,
     max_offsets,
 )
@@ -99,9 +98,8 @@ class RecoveredQueues:
         self._units_a_file = max(self._file_size // CQ_UNIT.size, 1)
         self._queues: dict[QueueKey, RecoveredQueue | RecoveredBatchQueue] = {}
         self._rows: dict[QueueKey, int] = {}
-        self._table = FillTable(start)
+        self._table = FillTable(start, self._units_a_file)
         self._row_of_number = np.full(_NUMBERS_FIRST, _NO_ROW, np.int32)
-        self._reader = UnitReader()
         self._one_by_one = (MULTI_DISPATCH if start.dispatches_to_lmq else 0) | (
             NO_PROPERTIES if start.needs_properties else 0
         )
@@ -112,7 +110,7 @@ class RecoveredQueues:
 
         The result is None, or the reason why the broker does not load the queues.
         """
-        small = SmallQueues(self._units_a_file)
+        small = SmallQueues(self._table)
         for key, queue in self._store.queues.items():
             is_batch = isinstance(queue, BatchConsumeQueue)
             if is_batch and not self._start.has_batch_queues:
@@ -127,7 +125,7 @@ class RecoveredQueues:
             recovered = self._add(key, queue, files)
             if is_batch or not small.add(self._rows[key], files):
                 recovered.recover()
-        small.recover(self._table.rows)
+        small.recover()
         for key, span in self._built.items():
             queue_built = self._add(key, None)
             if isinstance(queue_built, RecoveredQueue) and span.max_offset > span.min_offset:
@@ -291,9 +289,7 @@ class RecoveredQueues:
             self._queues[key] = RecoveredBatchQueue(*key, files, max(size // BATCH_CQ_UNIT.size, 1))
         else:
             left_out = queue.queue.files[len(files) :] if queue and self._start.stops_loading_at_wrong_length else []
-            self._queues[key] = RecoveredQueue(
-                *key, files, self._units_a_file, self._table, row, self._reader, left_out
-            )
+            self._queues[key] = RecoveredQueue(*key, files, self._table, row, left_out)
         return self._queues[key]
 
     def _folder_refusal(self, key: QueueKey, queue: UnitQueue, *, is_batch: bool) -> str | None:

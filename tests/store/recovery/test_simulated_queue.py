@@ -21,7 +21,6 @@ from rmqctl.store.recovery.simulated_queue import (
     FillTable,
     RecoveredQueue,
     SmallQueues,
-    UnitReader,
     begin_at_first_unit,
 )
 
@@ -164,18 +163,18 @@ def written(tmp_path: Path, files: dict[int, list[Unit]]) -> MappedFileQueue:
 
 
 def real(there: MappedFileQueue, loaded: int, version: str) -> tuple[RecoveredQueue, np.ndarray]:
-    table = FillTable(start_rules(version))
+    table = FillTable(start_rules(version), UNITS)
     files, left_out = there.files[:loaded], there.files[loaded:]
-    return RecoveredQueue("T", 0, files, UNITS, table, 0, UnitReader(), left_out), table.rows[:1]
+    return RecoveredQueue("T", 0, files, table, 0, left_out), table.rows[:1]
 
 
-def recover(queue: RecoveredQueue, states: np.ndarray, there: MappedFileQueue, loaded: int, *, in_memory: bool) -> None:
+def recover(queue: RecoveredQueue, there: MappedFileQueue, loaded: int, *, in_memory: bool) -> None:
     """With `in_memory`, a queue of one file is recovered together with others."""
-    small = SmallQueues(UNITS)
+    small = SmallQueues(queue._table)
     with there.storage.keeping_small_files():
         if not in_memory or not small.add(0, there.files[:loaded]):
             queue.recover()
-    small.recover(states)
+    small.recover()
 
 
 def put_all(states: np.ndarray, messages: list[tuple[int, int, int]]) -> None:
@@ -213,7 +212,7 @@ def play(files: dict[int, list[Unit]], there: MappedFileQueue, seed: int, rng: r
     queue, states = real(there, loaded, version)
     if loaded:
         model.recover()
-        recover(queue, states, there, loaded, in_memory=seed % 5 > 0)
+        recover(queue, there, loaded, in_memory=seed % 5 > 0)
     assert state_of(queue, states) == state_of(model), seed
     log_start = rng.choice([0, 0, 250])
     at = rng.choice([log_start, 250, 600])
@@ -256,8 +255,8 @@ def play(files: dict[int, list[Unit]], there: MappedFileQueue, seed: int, rng: r
 
 def test_many_queues_together_are_each_alone(tmp_path: Path) -> None:
     rng, count = random.Random(7), 60
-    alone, together, small = np.zeros(count, FILL_STATES), np.zeros(count, FILL_STATES), SmallQueues(UNITS)
-    together["max_physical_offset"] = together["appended_from"] = -1
+    alone, together = np.zeros(count, FILL_STATES), FillTable(start_rules("4.9.7"), UNITS)
+    small = SmallQueues(together)
     for number in range(count):
         units = [rng.choice([(rng.randrange(300), rng.randrange(20))] * 5 + [ZERO, (-1, 20)]) for _ in range(UNITS)]
         with closing(written(tmp_path / str(number), {number * UNITS: units})) as there:
@@ -268,5 +267,5 @@ def test_many_queues_together_are_each_alone(tmp_path: Path) -> None:
         used = [offset for offset, _ in units[: int(states["wrote"][0])]]
         states["leads_from"], states["leads_to"] = min(used, default=0), max(used, default=-1) + 1
         alone[number] = states[0]
-    small.recover(together)
-    assert together.tolist() == alone.tolist()
+    small.recover()
+    assert together.rows[:count].tolist() == alone.tolist()
