@@ -68,10 +68,10 @@ class NotedQueues(RecoveredQueues):
         Queues with a torn extension are left out.
         """
         found = {}
-        for queue, low, high in self.with_offsets():
+        for key, queue, low, high in self.with_offsets():
             if isinstance(queue, RecoveredQueue) and not self._has_torn_extension(queue):
                 read = ((place, self._read(queue, place, low, high)) for place in range(max(low, 0), high))
-                found[queue.topic, queue.queue_id] = {place: unit for place, unit in read if unit}
+                found[key] = {place: unit for place, unit in read if unit}
                 for file in (*queue._files, *queue._left_out):
                     file.close()
         return found

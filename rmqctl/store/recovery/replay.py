@@ -8,20 +8,25 @@ a run, the simulation accepts the rest of the run. Records outside the runs are 
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from itertools import chain
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rmqctl.format.broker_check import Checked, check_message_and_return_size
-from rmqctl.format.message import MAGIC_BLANK, MAGIC_V1, Message
+from rmqctl.format.message import MAGIC_BLANK, MAGIC_V1
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels.dispatch_scan import ODD_DELAY
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.store.recovery import rules
+from rmqctl.store.recovery.rules import HEAD_SIZE, FileHead, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
+    from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.format.profile import StartRules
     from rmqctl.logfile.mapped_file import MappedFile
@@ -32,44 +37,20 @@ LONGEST_V1_TOPIC = 127
 _SIZE_AND_MAGIC = struct.Struct(">iI")
 
 
-class Dispatch:
-    """Dispatches the messages of one pass to the simulated queues `queues`.
+class KnownRecords:
+    """Tells which good records the broker of `rules` knows; `builder` has their queues."""
 
-    Good messages are dispatched without a further check. If the broker's check accepts a damaged message, the dispatch
-    uses the fields of the damaged record.
-    """
-
-    def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, rules: StartRules) -> None:
-        self._queues = queues
+    def __init__(self, builder: DispatchRequestBuilder, rules: StartRules) -> None:
         self._builder = builder
         self._rules = rules
-        self._known = 0
+        self._seen = 0
         self._long: list[int] = []
 
-    def rows(self, messages: Rows) -> None:
-        """Dispatch good messages (rows of DISPATCH_COLUMNS), in log order."""
-        self._queues.fill(messages)
+    def until(self, messages: Rows, start: int = 0) -> int:
+        """Return the first row from `start` on that the broker may not know, or the number of rows.
 
-    def found(self, message: Message, physical_offset: int) -> None:
-        """Dispatch the message that was found at `physical_offset`.
-
-        The PHYSICALOFFSET in the message may be different from `physical_offset`.
-        """
-        if message.physical_offset == physical_offset:
-            self._queues.fill(self._builder.of(message).messages)
-        else:
-            self._queues.put(message)
-
-    def nameless(self, size: int) -> None:
-        """Dispatch a record whose lengths do not add up to TOTALSIZE, `size`."""
-        self._queues.put_nameless(size)
-
-    def known_until(self, messages: Rows, start: int) -> int:
-        """Return the first row from `start` on that the broker may not know.
-
-        If it knows all records, the result is the number of rows. Brokers up to 5.0.0 do not know V2 records (for
-        topics longer than 127 bytes), and brokers up to 4.5.2 do not know IPv6 hosts. No broker knows a delayed message
-        whose DELAY is no number.
+        Brokers up to 5.0.0 do not know V2 records (for topics longer than 127 bytes), and brokers up to 4.5.2 do not
+        know IPv6 hosts. No broker knows a delayed message whose DELAY is no number.
         """
         rows = messages[start:]
         foreign: Flags = rows["traits"] & ODD_DELAY != 0
@@ -77,8 +58,8 @@ class Dispatch:
             foreign |= rows["sys_flag"] & (BORNHOST_V6 | STOREHOST_V6) != 0
         if not self._rules.knows_long_topics:
             queues = self._builder.queues
-            self._long += [at for at in range(self._known, len(queues)) if len(queues[at][0]) > LONGEST_V1_TOPIC]
-            self._known = len(queues)
+            self._long += [at for at in range(self._seen, len(queues)) if len(queues[at][0]) > LONGEST_V1_TOPIC]
+            self._seen = len(queues)
             foreign |= np.isin(rows["queue"], self._long)
         return start + int(np.argmax(foreign)) if foreign.any() else len(messages)
 
@@ -86,17 +67,24 @@ class Dispatch:
 class RecoveryPass:
     """The log files that load() accepted.
 
-    They are in the order of their names: one of fewer digits comes last. `start` is the physical offset of the first
-    file, or 0 without a file.
+    They are in the order of their names: one of fewer digits comes last. load() leaves out the file with the name
+    `until` and later ones. `start` is the physical offset of the first file, or 0 without a file.
     """
 
-    def __init__(self, files: Sequence[MappedFile], file_size: int, rules: StartRules) -> None:
-        self.files = files
+    def __init__(
+        self, files: Iterable[MappedFile], file_size: int, rules: StartRules, until: str | None = None
+    ) -> None:
+        self._until = until
+        self.files = files = list(filter(self.loads, files))
         self.file_size = file_size
         self.start = files[0].file_from_offset if files else 0
         self.rules = rules
         self._begins = np.array([min(file.file_from_offset, OFFSET_MAX) for file in files], np.int64)
         self._end: int | None = None
+
+    def loads(self, file: MappedFile) -> bool:
+        """Return whether load() comes to a file."""
+        return self._until is None or PurePath(file.name).name < self._until
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
         """Return the log file that contains a physical offset, or None.
@@ -148,6 +136,16 @@ class RecoveryPass:
             start = file.end
         return None
 
+    def first_record(self, file: MappedFile) -> FileHead | None:
+        """Return the head of a file's first record, or None if it is none. Raises OSError."""
+        if not self.rules.checks_first_record:
+            head = rules.head_of_file(file.read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0"), self.rules)
+            return head if rules.is_known_head(head, self.rules) else None
+        found = self.check(file, file.file_from_offset, check_crc=self.rules.check_crc).message
+        if found is None or not found.store_timestamp:
+            return None
+        return FileHead(MAGIC_V1, found.store_timestamp, found.physical_offset)
+
     def compensation_refusal(self, start: int) -> str | None:
         """Return why load() fails where it reads the log once more, or None.
 
@@ -196,56 +194,82 @@ class ScanEnd(NamedTuple):
     why: str
 
 
-class RecoveryScan:
-    """The log scan of recovery, from `start` on.
+class LogPass(ABC):
+    """A pass of a starting broker through `log`, which dispatches to `queues`.
 
-    `start` is a physical offset in log file number `number`. Messages with a PHYSICALOFFSET of `dispatches_from` or
-    more are dispatched. If `dispatches_from` is None, no message is dispatched. `position` is the current offset of the
-    scan. `end` is the place where the scan ended, or None if the scan has not ended. Methods raise OSError if a queue
-    cannot be read.
+    `position` is where the broker reads next. Methods raise OSError if the log or a queue cannot be read.
+    """
+
+    def __init__(self, log: RecoveryPass, queues: RecoveredQueues, known: KnownRecords, position: int) -> None:
+        self.position = position
+        self._log = log
+        self._queues = queues
+        self._known = known
+
+    def on_messages(self, messages: Rows, limit: int = OFFSET_MAX) -> None:
+        """Pass over successive good messages (rows of DISPATCH_COLUMNS), but not over what ends after `limit`."""
+        offsets, ends = messages["physical_offset"], messages["physical_offset"] + messages["size"]
+        within, behind = int(np.searchsorted(ends, limit, "right")), min(int(ends[-1]), limit)
+        while self.position < behind and self._goes_on(limit):
+            first = _row_at(offsets, self.position)
+            until = 0 if first is None else min(self._known.until(messages, first), within)
+            if first is None or until <= first:
+                self._step()
+            else:
+                self._take(messages[first:until], int(ends[until - 1]))
+
+    @abstractmethod
+    def _goes_on(self, limit: int) -> bool:
+        """Return whether the broker reads at `position`; `limit` is where the log ends, as far as is known."""
+
+    @abstractmethod
+    def _step(self) -> None:
+        """Pass over one record, or the end of a file, in the same way as the broker."""
+
+    @abstractmethod
+    def _take(self, messages: Rows, end: int) -> None:
+        """Pass over good messages, which begin at `position`, up to `end`."""
+
+
+class RecoveryScan(LogPass):
+    """The log scan of load(), in the mode `mode`, by the checkpoint and the end of the queues.
+
+    It begins in the file `start_file`, at the physical offset `start`, and dispatches messages with a PHYSICALOFFSET
+    of `dispatches_from` or more, or none if that is None. `last` is where the last message begins. `end` is the place
+    where the scan ended, or None if the scan has not ended. The log must have a file.
     """
 
     def __init__(
         self,
         log: RecoveryPass,
-        number: int,
-        start: int,
-        dispatches_from: int | None,
-        dispatch: Dispatch,
-        *,
-        checks_offset: bool,
-        passes_over: bool,
+        queues: RecoveredQueues,
+        known: KnownRecords,
+        mode: Mode,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        self.position = start
-        self.last: int | None = None  # where the last message begins
-        self._checks_offset = checks_offset
-        self._passes_over = passes_over
-        self._shift = 0  # how far the broker counts ahead of the place where it reads
-        self.end: ScanEnd | None = None
-        self._log = log
-        self._number = number
-        self._dispatches_from = dispatches_from
-        self._dispatch = dispatch
-        self._damage: tuple[int, str] | None = None
+        queues_end = queues.end
 
-    def on_messages(self, messages: Rows) -> None:
-        """Scan successive good messages (rows of DISPATCH_COLUMNS)."""
-        offsets = messages["physical_offset"]
-        behind = int(offsets[-1]) + int(messages["size"][-1])
-        while self.end is None and self.position < behind:
-            first = _row_at(offsets, self.position)
-            until = first if first is None else self._dispatch.known_until(messages, first)
-            if first is None or until is None or until == first or self._log.rules.checks_good_records:
-                self.step()
-                continue
-            self._rows(messages[first:until])
-            self.position = int(offsets[until - 1]) + int(messages["size"][until - 1])
+        def matches(number: int) -> bool:
+            first = log.first_record(log.files[number])
+            return first is not None and rules.is_matched_recover(first, mode, checkpoint, queues_end, log.rules)
+
+        bases = [file.file_from_offset for file in log.files]
+        self.start_file = rules.start_file(mode, log.rules, bases, queues_end, matches)
+        self.start = rules.scan_from(mode, bases[self.start_file.number], checkpoint, log.rules)
+        self.dispatches_from = rules.dispatches_from(mode, log.rules, queues_end)
+        self.last: int | None = None
+        self.end: ScanEnd | None = None
+        super().__init__(log, queues, known, self.start)
+        self._is_abnormal = mode is Mode.ABNORMAL
+        self._number = self.start_file.number
+        self._shift = 0  # how far the broker counts ahead of the place where it reads
+        self._damage: tuple[int, str] | None = None
 
     def damage(self, physical_offset: int, end: int, code: str) -> None:
         """Scan the damaged bytes [physical_offset, end)."""
         self._damage = (physical_offset, code)
         while self.end is None and self.position < max(end, physical_offset + 1):
-            self.step()
+            self._step()
 
     def pass_over(self, end: int) -> None:
         """Continue the scan at physical offset `end`.
@@ -253,35 +277,38 @@ class RecoveryScan:
         All records before `end` must be good, and must already have their units in the queues. The scan continues where
         it is if it has to check such records.
         """
-        if self._log.rules.checks_good_records:
-            return
-        self._number += self._log.begun_by(self._number, end)
-        self.position = max(self.position, end)
+        if not self._log.rules.checks_good_records:
+            self._number += self._log.begun_by(self._number, end)
+            self.position = max(self.position, end)
 
     def finish(self) -> ScanEnd:
         """Scan to the log's end, and return where and why it ends."""
         while self.end is None:
-            self.step()
+            self._step()
         return self.end
 
-    def step(self) -> None:
-        """Scan one record, or the end of a file, in the same way as the broker."""
-        file = self._log.files[self._number]
+    def _goes_on(self, limit: int) -> bool:  # noqa: ARG002 -- it finds the limit itself
+        return self.end is None
+
+    def _step(self) -> None:
+        file, start_rules = self._log.files[self._number], self._log.rules
         try:
-            checked = self._log.check(file, self.position, check_crc=self._log.rules.check_crc)
+            checked = self._log.check(file, self.position, check_crc=start_rules.check_crc)
         except OSError as error:
             self._stop(f"{file.name} cannot be read: {error.strerror}")
             return
-        if checked.message is not None:
-            if self._checks_offset and not 0 <= checked.message.physical_offset - file.file_from_offset <= file.size:
+        message = checked.message
+        if message is not None:
+            is_inside = 0 <= message.physical_offset - file.file_from_offset <= file.size
+            if start_rules.check_offset and self._is_abnormal and not is_inside:
                 self._stop("PHYSICALOFFSET is outside of this file, which checkCommitLogOffsetOnRecover forbids")
                 return
             self.last = self.position
-            if self._dispatches_from is not None and checked.message.physical_offset >= self._dispatches_from:
-                self._dispatch.found(checked.message, self.position)
+            if self.dispatches_from is not None and message.physical_offset >= self.dispatches_from:
+                self._queues.put(message, self.position)
             self.position += checked.size
-        elif checked.size > 0 and self._passes_over:
-            self._dispatch.nameless(checked.size)
+        elif checked.size > 0 and start_rules.passes_over_wrong_lengths and self._is_abnormal:
+            self._queues.put_nameless(checked.size)
             self._shift += checked.size - checked.consumed
             self.position += checked.consumed
         elif not checked.is_blank:
@@ -293,57 +320,37 @@ class RecoveryScan:
             self._shift = 0
             self.position = self._log.files[self._number].file_from_offset
 
-    def _rows(self, messages: Rows) -> None:
-        self.last = int(messages["physical_offset"][-1])
-        if self._dispatches_from is None:
+    def _take(self, messages: Rows, end: int) -> None:
+        if self._log.rules.checks_good_records:  # what is good by default may end the log here
+            self._step()
             return
-        start = (
-            int(np.searchsorted(messages["physical_offset"], self._dispatches_from)) if self._dispatches_from > 0 else 0
-        )
-        if start < len(messages):
-            self._dispatch.rows(messages[start:])
+        self.last, self.position = int(messages["physical_offset"][-1]), end
+        if self.dispatches_from is not None:
+            start = self.dispatches_from
+            self._queues.fill(
+                messages[np.searchsorted(messages["physical_offset"], start) :] if start > 0 else messages
+            )
 
     def _stop(self, why: str) -> None:
         code = self._damage[1] if self._damage and self._damage[0] == self.position else ""
         self.end = ScanEnd(self.position + self._shift, code, why)
 
 
-class ReputPass:
+class ReputPass(LogPass):
     """The dispatch of start() in 4.5.0 to 4.9.8 (ReputMessageService.doReput).
 
-    The pass begins at `start`, does not verify checksums, and skips bytes that are not a record. At a physical offset
-    that no log file contains, the broker waits forever. `hangs_at` is the physical offset where the broker waits
-    forever, or None. Methods raise OSError.
+    The pass begins at `start`, by the present end of the queues. It does not verify checksums, and skips bytes that are
+    not a record. `hangs_at` is the physical offset where the broker waits forever, because no log file contains it, or
+    None.
     """
 
-    def __init__(self, log: RecoveryPass, start: int, dispatch: Dispatch) -> None:
+    def __init__(self, log: RecoveryPass, queues: RecoveredQueues, known: KnownRecords) -> None:
+        self.start = rules.reput_from(queues.end, log.start)
         self.hangs_at: int | None = None
-        self._log = log
-        self._dispatch = dispatch
-        self._reput_from = start
+        super().__init__(log, queues, known, self.start)
+        self._reput_from = self.start  # differs from the position after inconsistent lengths
         self._file: MappedFile | None = None
-        self._position = start  # the read position; differs from _reput_from after inconsistent lengths
         self._skipped = 0
-
-    def on_messages(self, messages: Rows, limit: int) -> None:
-        """Dispatch successive good messages.
-
-        Messages at physical offset `limit` or after it are not dispatched.
-        """
-        offsets, ends = messages["physical_offset"], messages["physical_offset"] + messages["size"]
-        behind = min(int(ends[-1]), limit)
-        while self._position < behind and self._goes_on(limit):
-            first = _row_at(offsets, self._position)
-            until = (
-                0
-                if first is None
-                else min(self._dispatch.known_until(messages, first), int(np.searchsorted(ends, limit, "right")))
-            )
-            if first is None or until <= first:
-                self._step()
-                continue
-            self._dispatch.rows(messages[first:until])
-            self._advance(int(offsets[until - 1]) + int(messages["size"][until - 1]) - self._position)
 
     def finish(self, log_end: int) -> None:
         """Dispatch up to the log's end."""
@@ -353,44 +360,46 @@ class ReputPass:
             self.hangs_at = None
 
     def _goes_on(self, limit: int) -> bool:
-        if self._file is not None and self._log.rules.dispatches_whole_files:  # it is left at its end
-            return True
-        return self._reput_from < limit and self._open()
-
-    def _open(self) -> bool:
-        if self._file is None:
-            self._file = self._log.readable_at(self._reput_from)
-            if self._file is not None and self._file.file_from_offset % self._log.file_size:
-                self._reput_from = self._file.file_from_offset + self._reput_from % self._log.file_size
-            self._position, self._skipped = self._reput_from, 0
-            self.hangs_at = self._reput_from if self._file is None else None
+        if self._file is not None:
+            return self._reput_from < limit or self._log.rules.dispatches_whole_files  # it is left at its end
+        if self._reput_from >= limit:
+            return False
+        self._file = self._log.readable_at(self._reput_from)
+        if self._file is not None and self._file.file_from_offset % self._log.file_size:
+            self._reput_from = self._file.file_from_offset + self._reput_from % self._log.file_size
+        self.position, self._skipped = self._reput_from, 0
+        self.hangs_at = self._reput_from if self._file is None else None
         return self._file is not None
 
     def _step(self) -> None:
         file = self._file
         if file is None:
             return
-        checked = self._log.check(file, self._position, check_crc=False)
+        checked = self._log.check(file, self.position, check_crc=False)
         if checked.message is not None:
-            self._dispatch.found(checked.message, self._position)
+            self._queues.put(checked.message, self.position)
             self._advance(checked.size)
         elif checked.is_blank:
             self._go_to((self._reput_from // self._log.file_size + 1) * self._log.file_size)
         elif checked.size > 0:
             self._skipped += checked.size
             self._reput_from += checked.size
-            self._position += checked.consumed
+            self.position += checked.consumed
         else:
             self._go_to(self._log.written_end(file) + self._skipped)
 
+    def _take(self, messages: Rows, end: int) -> None:
+        self._queues.fill(messages)
+        self._advance(end - self.position)
+
     def _advance(self, size: int) -> None:
         self._reput_from += size
-        self._position += size
-        if self._file is not None and self._position >= self._log.written_end(self._file):
+        self.position += size
+        if self._file is not None and self.position >= self._log.written_end(self._file):
             self._go_to(self._reput_from)
 
     def _go_to(self, physical_offset: int) -> None:
-        self._reput_from = self._position = physical_offset
+        self._reput_from = self.position = physical_offset
         self._file = None
 
 

@@ -19,11 +19,12 @@ from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqctl.format.columns import Flags, Row, Rows
+    from rmqctl.format.columns import Flags, Rows
     from rmqctl.format.message import Message
     from rmqctl.format.profile import StartRules
     from rmqctl.logfile.mapped_file import MappedFile
 
+_FIELDS = ["physicalOffset", "size", "baseOffset", "count"]  # what a simulated unit has
 NO_BATCH = -1  # the min offset of a queue without units
 
 
@@ -37,7 +38,7 @@ class _File:
         self.mapped = mapped
         self.wrote = units_a_file if mapped else 0
         self.new_from = 0
-        self.new: list[Row] = []
+        self.new: list[tuple[int, int, int, int]] = []
         self._units_a_file = units_a_file
 
     def units(self) -> Rows:
@@ -47,11 +48,11 @@ class _File:
             self.mapped.read_into(0, units.view(np.uint8).data)
             self.mapped.close()
         if self.new:
-            units[self.new_from : self.new_from + len(self.new)] = np.concatenate(self.new)
+            units[self.new_from : self.new_from + len(self.new)][_FIELDS] = self.new
         return units
 
-    def append(self, unit: Row) -> None:
-        """Add a unit after the last unit in use."""
+    def append(self, unit: tuple[int, int, int, int]) -> None:
+        """Add a unit of these _FIELDS after the last unit in use."""
         if not self.new:
             self.new_from = self.wrote
         self.new.append(unit)
@@ -70,7 +71,7 @@ class RecoveredBatchQueue:
     def __init__(self, topic: str, queue_id: int, files: Sequence[MappedFile], units_a_file: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.deleted: list[str] = []
+        self.deleted: tuple[str, ...] = ()
         self.cut_from: int | None = None
         self.max_physical_offset = NO_QUEUE
         self.min_offset = NO_BATCH
@@ -101,16 +102,9 @@ class RecoveredBatchQueue:
         if message.physical_offset <= self.max_physical_offset:
             return
         base, count = batch_of(message)
-        unit = np.zeros(1, BATCH_UNITS)
-        unit["physicalOffset"], unit["size"], unit["baseOffset"], unit["count"] = (
-            message.physical_offset,
-            message.size,
-            base,
-            count,
-        )
         if not self._files or self._files[-1].wrote == self._units_a_file:
             self._files.append(_File(None, self._units_a_file))
-        self._files[-1].append(unit)
+        self._files[-1].append((message.physical_offset, message.size, base, count))
         self.max_physical_offset, self.max_offset = message.physical_offset, base + count
 
     def cut(self, log_end: int) -> None:
@@ -162,7 +156,7 @@ class RecoveredBatchQueue:
                 return
 
     def _delete_from(self, number: int) -> None:
-        self.deleted += [file.mapped.name for file in self._files[number:] if file.mapped is not None]
+        self.deleted += tuple(file.mapped.name for file in self._files[number:] if file.mapped is not None)
         del self._files[number:]
 
 

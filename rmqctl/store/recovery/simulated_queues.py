@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from itertools import takewhile
+from operator import itemgetter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-_NUMBERS_FIRST = 64
 _NO_ROW = -1
 
 
@@ -99,7 +99,7 @@ class RecoveredQueues:
         self._queues: dict[QueueKey, RecoveredQueue | RecoveredBatchQueue] = {}
         self._rows: dict[QueueKey, int] = {}
         self._table = FillTable(start, self._units_a_file)
-        self._row_of_number = np.full(_NUMBERS_FIRST, _NO_ROW, np.int32)
+        self._row_of_number = np.zeros(0, np.int32)
         self._one_by_one = (MULTI_DISPATCH if start.dispatches_to_lmq else 0) | (
             NO_PROPERTIES if start.needs_properties else 0
         )
@@ -164,12 +164,15 @@ class RecoveredQueues:
                     self._put(message, is_odd=False)
                 row += 1
 
-    def put(self, message: Message) -> None:
-        """Dispatch one damaged message that the broker accepts.
+    def put(self, message: Message, found_at: int) -> None:
+        """Dispatch one message that the broker accepts, and that it found at a physical offset.
 
-        `message.physical_offset` is the stored PHYSICALOFFSET, and may be wrong.
+        The stored PHYSICALOFFSET, `message.physical_offset`, may be wrong.
         """
-        self._put(message, is_odd=True)
+        if message.physical_offset == found_at:
+            self.fill(self._builder.of(message).messages)
+        else:
+            self._put(message, is_odd=True)
 
     def put_nameless(self, size: int) -> None:
         """Dispatch a record of `size` bytes that brokers up to 4.3.1 pass over.
@@ -205,25 +208,22 @@ class RecoveredQueues:
                 return f"{queue.name}: {refusal}"
         return None
 
-    def with_offsets(self) -> Iterator[tuple[RecoveredQueue | RecoveredBatchQueue, int, int]]:
-        """Yield each queue with its min offset and its max offset.
-
-        The queues are sorted by topic and queueId.
-        """
+    def with_offsets(self) -> Iterator[tuple[QueueKey, RecoveredQueue | RecoveredBatchQueue, int, int]]:
+        """Yield key, queue, min offset and max offset of each queue, sorted by topic and queueId."""
         low, high = self._table.rows["min_offset"].tolist(), max_offsets(self._table.rows).tolist()
-        for key in sorted(self._queues):
-            queue = self._queues[key]
+        for key, queue in sorted(self._queues.items(), key=itemgetter(0)):
             if isinstance(queue, RecoveredBatchQueue):
-                yield queue, queue.min_offset, queue.max_offset
+                yield key, queue, queue.min_offset, queue.max_offset
             else:
-                yield queue, low[self._rows[key]], high[self._rows[key]]
+                yield key, queue, low[self._rows[key]], high[self._rows[key]]
 
     def _put(self, message: Message, *, is_odd: bool) -> None:
-        targets, places = queue_destinations(message), self._places_of(message)
+        targets, start = queue_destinations(message), self._start
+        to_lmq = start.dispatches_to_lmq and (start.light_queues_for_all_topics or not is_left_out_topic(message.topic))
         if targets and self.undispatchable is None:
-            self.undispatchable = self._undispatchable(message, to_lmq=places is None)
-        for target in targets[:places]:
-            key = (target.topic, message.queue_id if self._start.light_queues_by_id else target.queue_id)
+            self.undispatchable = self._undispatchable(message, to_lmq=to_lmq)
+        for target in targets if to_lmq else targets[:1]:
+            key = (target.topic, message.queue_id if start.light_queues_by_id else target.queue_id)
             queue = self._queues.get(key) or self._add(key, None)
             if isinstance(queue, RecoveredBatchQueue):
                 queue.put(message)
@@ -242,19 +242,10 @@ class RecoveredQueues:
         why = f"the message at {message.physical_offset} cannot be dispatched: {what}"
         return Undispatchable(message.physical_offset, why)
 
-    def _places_of(self, message: Message) -> int | None:
-        """Return how many units a message gets at most, or None for no limit."""
-        start = self._start
-        in_light_queues = start.dispatches_to_lmq and (
-            start.light_queues_for_all_topics or not is_left_out_topic(message.topic)
-        )
-        return None if in_light_queues else 1
-
     def _know_queues_of(self, messages: Rows) -> None:
         """Add a row for each new queue of `messages`."""
-        missing = len(self._builder.queues) - len(self._row_of_number)
-        if missing > 0:
-            more = np.full(max(missing, len(self._row_of_number)), _NO_ROW, np.int32)
+        if len(self._row_of_number) < len(self._builder.queues):
+            more = np.full(len(self._builder.queues), _NO_ROW, np.int32)
             self._row_of_number = np.concatenate((self._row_of_number, more))
         numbers = messages["queue"][queue_simulate.are_dispatched(messages)]
         for number in np.unique(numbers[self._row_of_number[numbers] == _NO_ROW]).tolist():

@@ -5,14 +5,13 @@ The simulation applies the rules of `rmqctl.store.recovery.rules` and does not c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import PurePath
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rmqctl.format import checkpoint
-from rmqctl.format.message import MAGIC_V1, Damage, Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.format.profile import profile_of, start_rules
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
@@ -26,8 +25,8 @@ from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.data_loss import DataLoss, LossCounter
-from rmqctl.store.recovery.replay import Dispatch, RecoveryPass, RecoveryScan, ReputPass, ScanEnd
-from rmqctl.store.recovery.rules import HEAD_SIZE, FileHead, FolderEntry, Mode, StartFile
+from rmqctl.store.recovery.replay import KnownRecords, RecoveryPass, RecoveryScan, ReputPass, ScanEnd
+from rmqctl.store.recovery.rules import Mode, StartFile
 from rmqctl.store.recovery.simulated_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 
 if TYPE_CHECKING:
@@ -133,7 +132,6 @@ class RestartSimulation:
     ) -> None:
         warm_up(queue_simulate, queue_offset_range, size=store.allocated)
         self.mode = mode or rules.mode_of(has_abort=store.path.has_abort)
-        self.start_file: StartFile | None = None
         self._store = store
         self._profile = profile
         self._rules = start_rules(profile.version, store.conf.start)
@@ -142,18 +140,13 @@ class RestartSimulation:
         self._queues = RecoveredQueues(store, self._rules, builder, built)
         self._losses = LossCounter(builder, store.commit_log.message_at)
         self._scan: RecoveryScan | None = None
-        self._scan_start = 0
         self._reput: ReputPass | None = None
-        self._empty_file: str | None = None  # why load() fails at a queue that only start() would fill
-        size, entries = store.commit_log.queue.file_size, self._log_entries()
-        self._loads_until = rules.loads_until(entries, size, self._rules)
-        self.refused = self._config_refusal() or self._log_refusal(entries, size) or self._queues.load()
-        self.refused = self.refused or rules.index_refusal(self._index_entries(), self._rules)
-        files = [file for file in store.commit_log.queue.files if file.size_on_disk == size and size]
-        files += self._short_named(size)
-        self._log = RecoveryPass([file for file in files if self._is_loaded(file)], size, self._rules)
+        self._log, refusal = self._loaded_log()
+        self.refused = self._config_refusal() or refusal or self._queues.load()
+        index_entries = folder_entries(store.storage, store.path.part(store_path.INDEX))
+        self.refused = self.refused or rules.index_refusal(index_entries, self._rules)
         self._queues_end = self._queues.end
-        self._dispatch = Dispatch(self._queues, builder, self._rules)
+        self._known = KnownRecords(builder, self._rules)
         if self.refused is None and self._log.files:
             self._begin()
 
@@ -162,13 +155,12 @@ class RestartSimulation:
         """Return where the caller's log scan must begin (physical offset), or 0."""
         if self._scan is None:
             return 0
-        reput_from = self._reput_from(self._queues_end) if self._reput else self._scan.position
-        return min(self._scan.position, reput_from)
+        return min(self._scan.position, self._reput.position if self._reput is not None else self._scan.position)
 
     @property
     def scan_start(self) -> int:
         """Return the physical offset where the broker's scan begins; 0 without a scan."""
-        return self._scan_start
+        return self._scan.start if self._scan is not None else 0
 
     @property
     def scan_end(self) -> ScanEnd | None:
@@ -182,7 +174,7 @@ class RestartSimulation:
 
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
         """Return where the broker ends the log at a good message, or None."""
-        until = self._dispatch.known_until(messages, 0)
+        until = self._known.until(messages)
         if until == len(messages):
             return None
         why = "a V2 record, for a topic longer than 127 bytes, which this version takes for no record"
@@ -190,17 +182,15 @@ class RestartSimulation:
 
     def on_messages(self, described: DispatchColumns) -> None:
         """Simulate the scan of good messages, in log order."""
-        messages = described.messages
-        if self._scan is None:
+        messages, scan = described.messages, self._scan
+        if scan is None:
             self._losses.messages(messages)
-        if self._scan is None or not len(messages):
-            return
-        self._scan.on_messages(messages)
-        if self._reput is not None:
-            self._reput.on_messages(messages, self._scan.position)
-        if self._scan.end is not None:
-            behind = int(np.searchsorted(messages["physical_offset"], self._scan.end.physical_offset))
-            if behind < len(messages):
+        elif len(messages):
+            scan.on_messages(messages)
+            if self._reput is not None:
+                self._reput.on_messages(messages, scan.position)
+            if scan.end is not None:
+                behind = np.searchsorted(messages["physical_offset"], scan.end.physical_offset)
                 self._losses.messages(messages[behind:])
 
     def damage(self, damage: Damage) -> None:
@@ -234,9 +224,10 @@ class RestartSimulation:
         """Cut the log, simulate start(), and return the result."""
         if self.refused is not None:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
-        if self._scan is None or self.start_file is None:
-            return self._without_log()
-        return self._recovered(self._scan.finish(), self.start_file)
+        outcome = self._without_log() if self._scan is None else self._recovered(self._scan, self._scan.finish())
+        queues, dropped = self._outcomes(), self.dropped_index_files()
+        lost = self._losses.total()
+        return replace(outcome, queues_end=self._queues_end, lost=lost, dropped_index_files=dropped, queues=queues)
 
     def dropped_index_files(self) -> tuple[str, ...]:
         """Return the index files that load() deletes. Raises OSError."""
@@ -257,104 +248,53 @@ class RestartSimulation:
                 return f"config/{name} and its .bak cannot be read: {config.problem}"
         return None
 
-    def _log_entries(self) -> list[FolderEntry]:
-        entries: list[FolderEntry] = []
-        for folder in self._store.path.commitlogs:
-            entries += folder_entries(self._store.storage, folder)
-        return entries
+    def _loaded_log(self) -> tuple[RecoveryPass, str | None]:
+        """Return the log as the broker loads it, and why it does not load, if so.
 
-    def _index_entries(self) -> list[FolderEntry]:
-        return folder_entries(self._store.storage, self._store.path.part(store_path.INDEX))
-
-    def _short_named(self, size: int) -> list[MappedFile]:
-        """Return the log files of brokers whose names have too few digits."""
-        storage = self._store.storage
-        return [
+        A broker also loads files whose names have too few digits.
+        """
+        storage, size = self._store.storage, self._store.commit_log.queue.file_size
+        found = [(folder, entry) for folder in self._store.path.commitlogs for entry in folder_entries(storage, folder)]
+        entries = [entry for _, entry in found]
+        files = [file for file in self._store.commit_log.queue.files if file.size_on_disk == size and size]
+        files += [
             MappedFile(storage, folder / entry.name, int(entry.name), size)
-            for folder in (self._store.path.commitlogs if self._store.commit_log.queue.foreign else ())
-            for entry in folder_entries(storage, folder)
+            for folder, entry in found
             if entry.name.isdecimal() and not is_file_name(entry.name) and entry.size == size and not entry.is_folder
         ]
-
-    def _log_refusal(self, entries: list[FolderEntry], size: int) -> str | None:
         refusal = rules.load_refusal(entries, size, self._rules)
-        return refusal and f"commitlog: {refusal}"
-
-    def _is_loaded(self, file: MappedFile) -> bool:
-        return self._loads_until is None or PurePath(file.name).name < self._loads_until
-
-    def _first_record(self, file: MappedFile) -> FileHead | None:
-        """Return the head of a file's first record, or None if it is none."""
-        if not self._rules.checks_first_record:
-            head = rules.head_of_file(file.read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0"), self._rules)
-            return head if rules.is_known_head(head, self._rules) else None
-        found = self._log.check(file, file.file_from_offset, check_crc=self._rules.check_crc).message
-        if found is None or not found.store_timestamp:
-            return None
-        return FileHead(MAGIC_V1, found.store_timestamp, found.physical_offset)
+        until = rules.loads_until(entries, size, self._rules)
+        return RecoveryPass(files, size, self._rules, until), refusal and f"commitlog: {refusal}"
 
     def _begin(self) -> None:
-        log, mode = self._log, self.mode
-        self.refused = rules.accelerated_refusal(mode, self._checkpoint, self._rules)
+        self.refused = rules.accelerated_refusal(self.mode, self._checkpoint, self._rules)
+        self._scan = RecoveryScan(self._log, self._queues, self._known, self.mode, self._checkpoint)
+        is_moved = any(file.file_from_offset % self._log.file_size for file in self._log.files)
+        is_dispatched_later = self._dispatches_in_start_alone(self._scan) and not self._rules.awaits_confirmation
+        # else the dispatch has to wait: a cut moves what it reads, or load() fails at a queue that it would fill
+        if is_dispatched_later and not is_moved and not self._rules.fails_on_empty_last_queue_file:
+            self._reput = ReputPass(self._log, self._queues, self._known)
 
-        def matches(number: int) -> bool:
-            first = self._first_record(log.files[number])
-            return first is not None and rules.is_matched_recover(
-                first, mode, self._checkpoint, self._queues_end, self._rules
-            )
-
-        bases = [file.file_from_offset for file in log.files]
-        self.start_file = rules.start_file(mode, self._rules, bases, self._queues_end, matches)
-        number = self.start_file.number
-        self._scan_start = rules.scan_from(mode, bases[number], self._checkpoint, self._rules)
-        dispatches_from = rules.dispatches_from(mode, self._rules, self._queues_end)
-        self._scan = RecoveryScan(
-            log,
-            number,
-            self._scan_start,
-            dispatches_from,
-            self._dispatch,
-            checks_offset=self._rules.check_offset and mode is Mode.ABNORMAL,
-            passes_over=self._rules.passes_over_wrong_lengths and mode is Mode.ABNORMAL,
-        )
-        if self._rules.dispatches_in_start and dispatches_from is None and not self._rules.awaits_confirmation:
-            if self._rules.fails_on_empty_last_queue_file:
-                self._empty_file = self._queues.empty_file_refusal()
-            if not any(base % log.file_size for base in bases):  # else the cut moves what the dispatch reads
-                self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
-
-    def _reput_from(self, queues_end: int) -> int:
-        return rules.reput_from(queues_end, self._log.start)
+    def _dispatches_in_start_alone(self, scan: RecoveryScan) -> bool:
+        return self._rules.dispatches_in_start and scan.dispatches_from is None
 
     def _without_log(self) -> RestartOutcome:
         if self.mode is Mode.ABNORMAL or self._rules.destroys_queues_without_log:
             self._queues.destroy()
         else:
             self._queues.correct_min_offsets(NO_LOG_START)
-        return RestartOutcome(
-            self._profile,
-            self.mode,
-            queues_end=self._queues_end,
-            lost=self._losses.total(),
-            dropped_index_files=self.dropped_index_files(),
-            queues=self._outcomes(),
-        )
+        return RestartOutcome(self._profile, self.mode)
 
-    def _recovered(self, end: ScanEnd, start_file: StartFile) -> RestartOutcome:
-        start_file_path = self._log.files[start_file.number].name
+    def _recovered(self, scan: RecoveryScan, end: ScanEnd) -> RestartOutcome:
+        start_file_path = self._log.files[scan.start_file.number].name
         self._log.cut(end.physical_offset)
         cut = rules.cuts_queues(self.mode, self._rules, self._queues_end, self._queues.end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
         behind = self._log.written_end(self._log.files[-1])
-        failed = self._queues.undispatchable if self._reput is None else None  # where load() dispatches
-        empty = self._empty_file if not cut else None
-        refused = failed.why if failed else empty or self._compensation_refusal()
+        refused = self._load_refusal(scan, cut=cut)
         starts = self._rules.dispatches_in_start and refused is None
-        hangs, hangs_at = self._start(end.physical_offset, behind, cut=cut) if starts else (None, None)
-        for queue, _, max_offset in self._queues.with_offsets() if cut else ():
-            if queue.cut_from is not None:
-                self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - max_offset, 0))
+        hangs, hangs_at = self._start(scan, end.physical_offset, behind, cut=cut) if starts else (None, None)
         return RestartOutcome(
             self._profile,
             self.mode,
@@ -362,78 +302,73 @@ class RestartSimulation:
             hangs=hangs,
             hangs_at=hangs_at,
             start_file_path=start_file_path,
-            start_file=start_file,
+            start_file=scan.start_file,
             end=end,
-            queues_end=self._queues_end,
             queues_are_cut=cut,
             min_phy_offset=self._log.start,
             max_phy_offset=behind,
-            lost=self._losses.total(),
             deleted_log_files=self._deleted_log_files(end.physical_offset),
-            dropped_index_files=self.dropped_index_files(),
-            queues=self._outcomes(),
         )
 
-    def _compensation_refusal(self) -> str | None:
-        """Return why load() fails where it reads the log once more, or None."""
-        if not self._rules.requires_dup_info or self._scan is None:
+    def _load_refusal(self, scan: RecoveryScan, *, cut: bool) -> str | None:
+        """Return why load() fails after its scan, or None."""
+        if self._queues.undispatchable is not None and self._reput is None:  # where load() dispatches
+            return self._queues.undispatchable.why
+        if self._dispatches_in_start_alone(scan) and not cut and (empty := self._queues.empty_file_refusal()):
+            return empty
+        if not self._rules.requires_dup_info:
             return None
-        confirmed = self._scan.last
+        confirmed = scan.last
         if confirmed is None and self._rules.knows_confirmed_offset:
             said = self._checkpoint.confirm_phy_offset if self._checkpoint is not None else 0
-            confirmed = said if self.mode is Mode.NORMAL else self._scan_start
+            confirmed = said if self.mode is Mode.NORMAL else scan.start
         return self._log.compensation_refusal(confirmed or 0)
 
-    def _start(self, scan_end: int, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
+    def _start(self, scan: RecoveryScan, scan_end: int, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
         """Return why and where start() waits forever for its dispatch, if it does."""
-        reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
+        begun = self._reput if not cut else None
+        reput = begun or ReputPass(self._log, self._queues, self._known)
         if self._rules.awaits_confirmation:
-            what = f"start() waits for the dispatch from {reput_from} to {log_end}, which duplicationEnable holds up"
-            return (what, reput_from) if reput_from < log_end else (None, None)
-        if self._reput is not None and not cut:
-            self._reput.finish(log_end)
-            hangs_at = self._reput.hangs_at
-        elif cut or reput_from < self._scan_start or scan_end < log_end or self.mode is Mode.NORMAL:
-            hangs_at = self._catch_up(reput_from, log_end)
-        else:  # the scan has dispatched all these records: a second dispatch changes nothing
-            hangs_at = self._log.first_gap(reput_from, log_end)
-        what, stuck = f"start() dispatches from {reput_from} to {log_end}, and", self._queues.undispatchable
+            what = f"start() waits for the dispatch from {reput.start} to {log_end}, which duplicationEnable holds up"
+            return (what, reput.start) if reput.start < log_end else (None, None)
+        is_dispatched = self.mode is Mode.ABNORMAL and not cut and reput.start >= scan.start and scan_end >= log_end
+        if begun is None and is_dispatched:  # by the scan, all of it: a second dispatch changes nothing
+            hangs_at = self._log.first_gap(reput.start, log_end)
+        else:
+            if begun is None:
+                self._catch_up(reput, log_end)
+            reput.finish(log_end)
+            hangs_at = reput.hangs_at
+        what, stuck = f"start() dispatches from {reput.start} to {log_end}, and", self._queues.undispatchable
         if stuck is not None:
             return f"{what} tries again and again: {stuck.why}", stuck.physical_offset
         if hangs_at is not None:
-            what = f"{what} waits for bytes at {hangs_at}, which no file has"
-        return None if hangs_at is None else what, hangs_at
+            return f"{what} waits for bytes at {hangs_at}, which no file has", hangs_at
+        return None, None
 
-    def _catch_up(self, reput_from: int, log_end: int) -> int | None:
-        reput = ReputPass(self._log, reput_from, self._dispatch)
-        if log_end - reput_from > SMALL_CATCH_UP:
-            summary = ScanSummary()
-            for item in self._store.commit_log.scan_columns(
-                summary, self._builder.take, threads=1, start=reput_from, stop=log_end
-            ):
-                if isinstance(item, RecordRun):
-                    reput.on_messages(item.result.messages, log_end)
-        reput.finish(log_end)
-        return reput.hangs_at
+    def _catch_up(self, reput: ReputPass, log_end: int) -> None:
+        """Read most of what is dispatched: `finish` goes record by record, which takes too long for many."""
+        if log_end - reput.start <= SMALL_CATCH_UP:
+            return
+        log = self._store.commit_log
+        for item in log.scan_columns(ScanSummary(), self._builder.take, threads=1, start=reput.start, stop=log_end):
+            if isinstance(item, RecordRun):
+                reput.on_messages(item.result.messages, log_end)
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
         """Return the log files after the log's end, and all log files of 0 bytes."""
-        files = [file for file in self._store.commit_log.queue.files if self._is_loaded(file)]
+        files = filter(self._log.loads, self._store.commit_log.queue.files)
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
 
     def _outcomes(self) -> tuple[QueueOutcome, ...]:
+        queues = list(self._queues.with_offsets())
+        for key, queue, _, max_offset in queues:
+            if queue.cut_from is not None:
+                self._losses.units(key, max(queue.cut_from - max_offset, 0))
         lost = self._losses.of_queues()
         return tuple(
-            QueueOutcome(
-                queue.topic,
-                queue.queue_id,
-                low,
-                high,
-                lost.get((queue.topic, queue.queue_id), 0),
-                queue.cut_from,
-                tuple(queue.deleted),
-            )
-            for queue, low, high in self._queues.with_offsets()
+            QueueOutcome(*key, low, high, lost.get(key, 0), queue.cut_from, queue.deleted)
+            for key, queue, low, high in queues
         )
 
 
