@@ -116,6 +116,5 @@ class QueueOutcome(NamedTuple):
             "minOffset": self.min_offset,
             "maxOffset": self.max_offset,
         }
-        return (
-            found | ({"lostMessages": self.lost} if self.lost else {}) | ({"moved": self.moved} if self.moved else {})
-        )
+        more = {"lostMessages": self.lost, "moved": self.moved}
+        return found | {name: count for name, count in more.items() if count}
