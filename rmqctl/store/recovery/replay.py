@@ -38,7 +38,7 @@ _SIZE_AND_MAGIC = struct.Struct(">iI")
 
 
 class KnownRecords:
-    """Tells which good records the broker of `rules` knows; `builder` has their queues."""
+    """Finds good records that the broker of `rules` takes for none."""
 
     def __init__(self, builder: DispatchRequestBuilder, rules: StartRules) -> None:
         self._builder = builder
@@ -47,10 +47,11 @@ class KnownRecords:
         self._long: list[int] = []
 
     def until(self, messages: Rows, start: int = 0) -> int:
-        """Return the first row from `start` on that the broker may not know, or the number of rows.
+        """Return the first row from `start` on that the broker may not know.
 
-        Brokers up to 5.0.0 do not know V2 records (for topics longer than 127 bytes), and brokers up to 4.5.2 do not
-        know IPv6 hosts. No broker knows a delayed message whose DELAY is no number.
+        If it knows all records, the result is the number of rows. Brokers up to 5.0.0 do not know V2 records (for
+        topics longer than 127 bytes), and brokers up to 4.5.2 do not know IPv6 hosts. No broker knows a delayed message
+        whose DELAY is no number.
         """
         rows = messages[start:]
         foreign: Flags = rows["traits"] & ODD_DELAY != 0
@@ -137,7 +138,10 @@ class RecoveryPass:
         return None
 
     def first_record(self, file: MappedFile) -> FileHead | None:
-        """Return the head of a file's first record, or None if it is none. Raises OSError."""
+        """Return the head of a file's first record, or None if it is none.
+
+        Raises OSError.
+        """
         if not self.rules.checks_first_record:
             head = rules.head_of_file(file.read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0"), self.rules)
             return head if rules.is_known_head(head, self.rules) else None
@@ -207,7 +211,10 @@ class LogPass(ABC):
         self._known = known
 
     def on_messages(self, messages: Rows, limit: int = OFFSET_MAX) -> None:
-        """Pass over successive good messages (rows of DISPATCH_COLUMNS), but not over what ends after `limit`."""
+        """Pass over successive good messages (rows of DISPATCH_COLUMNS).
+
+        The log ends at `limit`, as far as is known.
+        """
         offsets, ends = messages["physical_offset"], messages["physical_offset"] + messages["size"]
         within, behind = int(np.searchsorted(ends, limit, "right")), min(int(ends[-1]), limit)
         while self.position < behind and self._goes_on(limit):
@@ -220,7 +227,7 @@ class LogPass(ABC):
 
     @abstractmethod
     def _goes_on(self, limit: int) -> bool:
-        """Return whether the broker reads at `position`; `limit` is where the log ends, as far as is known."""
+        """Return whether the broker reads on at `position`."""
 
     @abstractmethod
     def _step(self) -> None:
@@ -232,7 +239,7 @@ class LogPass(ABC):
 
 
 class RecoveryScan(LogPass):
-    """The log scan of load(), in the mode `mode`, by the checkpoint and the end of the queues.
+    """The log scan of load().
 
     It begins in the file `start_file`, at the physical offset `start`, and dispatches messages with a PHYSICALOFFSET
     of `dispatches_from` or more, or none if that is None. `last` is where the last message begins. `end` is the place

@@ -61,7 +61,7 @@ class UnitReader:
     def first(
         self, stop: Callable[[Bytes, int, int], int], file: MappedFile | None, start: int, end: int, bound: int
     ) -> int:
-        """Return the first unit in [start, end) of a file where the kernel `stop` stops, or `end`.
+        """Return the first unit in [start, end) where the kernel `stop` stops, or `end`.
 
         What the file lacks is zeros. The first unit is at the file's start, even if the file's name is no multiple of
         20. Raises OSError.
@@ -105,7 +105,7 @@ class FillTable:
 
 
 class SmallQueues:
-    """Recovers many queues at once, each with one file in memory: far faster than one by one."""
+    """Recovers many queues at once, which is faster; each has one file, in memory."""
 
     def __init__(self, table: FillTable) -> None:
         self._table = table
@@ -113,9 +113,9 @@ class SmallQueues:
         self._units: list[bytes] = []
 
     def add(self, row: int, files: Sequence[MappedFile]) -> bool:
-        """Add the queue of a row of the table, or return False if it has to be recovered alone.
+        """Add the queue of row number `row`, and return whether this was possible.
 
-        Raises OSError.
+        Otherwise, it has to be recovered alone. Raises OSError.
         """
         is_one = len(files) == 1 and files[0].size and files[0].file_from_offset % _UNIT_SIZE == 0
         content = files[0].content if is_one else None
@@ -380,7 +380,7 @@ class RecoveredQueue:
                 start = min(until, end)
 
     def _first_bad(self, start: int, end: int, log_end: int) -> int:
-        """Return the first unit in [start, end) of a file that is not in use or not before `log_end`, or `end`."""
+        """Return the first unit in [start, end) that the cut does not keep, or `end`."""
         for kind, begin, behind in self._record_runs(start, end):
             found = behind
             if kind == _ON_DISK:
@@ -396,7 +396,7 @@ class RecoveredQueue:
         return self._table.reader.first(stop, self._file_at(start), start, end, bound)
 
     def _record_end(self, queue_offset: int, end_of_last: int) -> int:
-        """Return where the record of a unit ends; that of the last unit, before the cut, ends at `end_of_last`."""
+        """Return where a unit's record ends; that of the last new one at `end_of_last`."""
         unit = self.unit(queue_offset)
         if unit is not None:
             return self._after(*unit)
@@ -408,7 +408,7 @@ def _base_of(file: MappedFile) -> int:
 
 
 def _unit_of(file: MappedFile | None, queue_offset: int) -> tuple[int, int]:
-    """Return physical offset and size of a unit in a file; what the file lacks is zeros."""
+    """Return physical offset and size of a unit; what the file lacks is zeros."""
     raw = file.read((queue_offset - _base_of(file)) * _UNIT_SIZE, _UNIT_SIZE) if file is not None else b""
     physical_offset, size, _ = CQ_UNIT.struct.unpack(raw.ljust(_UNIT_SIZE, b"\0"))
     return physical_offset, size

@@ -165,9 +165,9 @@ class RecoveredQueues:
                 row += 1
 
     def put(self, message: Message, found_at: int) -> None:
-        """Dispatch one message that the broker accepts, and that it found at a physical offset.
+        """Dispatch one message that the broker accepts.
 
-        The stored PHYSICALOFFSET, `message.physical_offset`, may be wrong.
+        It is at the physical offset `found_at`. The stored one, `message.physical_offset`, may be wrong.
         """
         if message.physical_offset == found_at:
             self.fill(self._builder.of(message).messages)
@@ -209,7 +209,7 @@ class RecoveredQueues:
         return None
 
     def with_offsets(self) -> Iterator[tuple[QueueKey, RecoveredQueue | RecoveredBatchQueue, int, int]]:
-        """Yield key, queue, min offset and max offset of each queue, sorted by topic and queueId."""
+        """Yield key, queue, min offset and max offset of each queue, sorted by key."""
         low, high = self._table.rows["min_offset"].tolist(), max_offsets(self._table.rows).tolist()
         for key, queue in sorted(self._queues.items(), key=itemgetter(0)):
             if isinstance(queue, RecoveredBatchQueue):

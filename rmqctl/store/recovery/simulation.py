@@ -347,7 +347,7 @@ class RestartSimulation:
         return None, None
 
     def _catch_up(self, reput: ReputPass, log_end: int) -> None:
-        """Read most of what is dispatched: `finish` goes record by record, which takes too long for many."""
+        """Dispatch most of the log in large steps: `finish` goes record by record."""
         if log_end - reput.start <= SMALL_CATCH_UP:
             return
         log = self._store.commit_log
