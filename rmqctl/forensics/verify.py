@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rmqctl.forensics.audit import state_audit
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.forensics.audit.client_audit import RejectedMessages
-from rmqctl.forensics.audit.controller_audit import audit_controller_files
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
-from rmqctl.forensics.audit.dledger_audit import audit_committed
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.part_audit import summary_of
 from rmqctl.forensics.bit_flip import find_bit_flips
@@ -192,7 +190,7 @@ class Verification:
     @property
     def missed(self) -> Mapping[QueueKey, int]:
         """Return, for each queue, how many messages of the log have no unit."""
-        return self._queues.missed if self._queues is not None else {}
+        return self._queues.by_queue.missed if self._queues is not None else {}
 
     @property
     def beside_number(self) -> Sequence[tuple[QueueKey, int, int]]:
@@ -273,7 +271,7 @@ class Verification:
         if not self._store.commit_log.queue.files:
             self.report.findings += state_audit.audit_log_missing(self._store)
         elif self._store.commit_log.has_entries:
-            self.report.findings += audit_committed(self._store)
+            self.report.findings += state_audit.audit_committed(self._store)
         if self._queues is None or self._index is None:
             return
         self.report.findings += state_audit.audit_abort(self._store)
@@ -284,7 +282,7 @@ class Verification:
             checkpoint = [finding for finding in checkpoint if finding.code != "checkpoint-behind"]
         self.report.findings += checkpoint
         self.report.findings += state_audit.audit_config(self._store)
-        self.report.findings += audit_controller_files(self._store, end)
+        self.report.findings += state_audit.audit_controller_files(self._store, end)
         self._log_start(self._queues.expired_units, self._queues.spanning_units)
 
     def _log_start(self, expired: int, spanning: int) -> None:

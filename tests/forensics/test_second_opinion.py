@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rmqctl.forensics.audit import index_audit, unit_audit
+from rmqctl.forensics.audit import index_audit
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
+from rmqctl.forensics.audit.units import unit_audit
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.message import Damage, Message
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan

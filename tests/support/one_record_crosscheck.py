@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
-from rmqctl.forensics.audit.unit_audit import QueueCursor
+from rmqctl.forensics.audit.units.unconfirmed_units import UnconfirmedUnits
+from rmqctl.forensics.audit.units.unit_audit import QueueCursor
 from rmqctl.format.cq_unit import CQ_UNIT, CqUnit
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
@@ -53,28 +54,37 @@ class OneRecordCrosscheck(QueueCrosscheck):
         self._seen.add(key)
         return seen
 
-    def _finish_queue(self, cursor: QueueCursor, log_end: int) -> None:
+    def _unconfirmed(self, log_end: int) -> UnconfirmedUnits:
+        return _OneByOne(self._store, self.by_queue, self._lost, log_end)
+
+
+class _OneByOne(UnconfirmedUnits):
+    """Checks every slot."""
+
+    def finish_queue(self, cursor: QueueCursor) -> None:
         assert isinstance(cursor, _SetCursor)
         queue, confirmed = cursor.queue, cursor.confirmed_offsets
-        log_start = self._store.commit_log.min_offset
         previous = -1
         in_front = True
         for slot in _slots(queue, cursor.max_offset):
             if slot.physical_offset == slot.size == slot.tags_code == 0:
                 if slot.queue_offset < cursor.max_offset:
-                    self._add_unit("unit-hole", queue, slot, "an unused unit between used ones")
+                    self._findings.add_unit("unit-hole", queue, slot, "an unused unit between used ones")
             elif slot.physical_offset < 0 or slot.size <= 0:
                 code = "unit-hole" if slot.queue_offset < cursor.max_offset else "unit-behind-end"
-                self._add_unit(
+                self._findings.add_unit(
                     code, queue, slot, f"not a unit: physicalOffset {slot.physical_offset}, size {slot.size}"
                 )
             elif not (slot.is_pre_blank and in_front):
                 in_front = False
                 if slot.physical_offset <= previous:
-                    self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
-                if slot.queue_offset not in confirmed:
-                    self._unconfirmed(queue, slot, log_start, log_end)
-                if slot.queue_offset in confirmed or slot.physical_offset < log_start:
+                    self._findings.add_unit(
+                        "unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}"
+                    )
+                if slot.queue_offset not in confirmed and not self._leads_to_no_record(queue, slot):
+                    at = slot.physical_offset
+                    self._findings.add_unit("unit-mismatch", queue, slot, f"at {at} is {self._what_is_at(at)}")
+                if slot.queue_offset in confirmed or slot.physical_offset < self._log_start:
                     previous = max(previous, slot.physical_offset)  # what no message confirms is no measure
         queue.queue.close()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.forensics.audit.client_audit import count_rejected
-from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
+from rmqctl.forensics.audit.units.unit_audit import QueueCursor, UnitAudit
 from rmqctl.kernels.cq_unit_compare import ABSENT, CONFIRMED, NOT_ASKED, PLAIN, RUNS
 from rmqctl.kernels.dispatch_scan import IS_PLACEHOLDER
 from rmqctl.store.read.consume_queue import ConsumeQueue

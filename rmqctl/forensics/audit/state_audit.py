@@ -1,6 +1,7 @@
 """Audits of a store's small files.
 
-The audits check abort, checkpoint, journals and configuration, and whether the start of the log is missing.
+The audits check abort, checkpoint, journals, configuration, and the files of DLedger and of a controller, and whether
+the start of the log or entries at its end are missing.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.clean_config import HOUR_MS
 from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5
-from rmqctl.store.config.store_path import ABORT, COMMITLOG, CONFIG
+from rmqctl.store.config.store_path import ABORT, BROKER_IDENTITY, COMMITLOG, CONFIG, EPOCH_FILE
 from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
+from rmqctl.store.dledger.dledger_checkpoint import committed_index
+from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, list_journals
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets, delay_offsets
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -222,3 +226,31 @@ def config_files(store: ReadOnlyStore) -> list[ConfigFile]:
     """Return every config file of the store, as a broker loads the file."""
     loaded = [store.config(name) for name in CONFIG_FILES + CONFIG_FILES_OF_5]
     return [config for config in loaded if config.source is not None or config.problem]
+
+
+def audit_committed(store: ReadOnlyStore) -> Iterator[Finding]:
+    """Yield a finding if entries are gone that the DLedger group has agreed on."""
+    folder, (end, index) = store.path.entries_in, store.commit_log.last_entry()
+    committed = committed_index(store.storage, folder.parent) if folder is not None else None
+    if committed is not None and index < committed:
+        missing = counted(committed - index, "entry", "entries")
+        detail = (
+            f"the group has agreed on entry {committed}, the log ends at {end} with entry {index}: {missing} missing"
+        )
+        yield Finding("entries-missing", store.commit_log.path_of(end), end, detail, count=committed - index)
+
+
+def audit_controller_files(store: ReadOnlyStore, log_end: int) -> Iterator[Finding]:
+    """Check epochFileCheckpoint and brokerIdentity.
+
+    The files of the log end at `log_end` (bytes).
+    """
+    files = controller_files(store)
+    if files.epochs_problem:
+        yield Finding("epochs-invalid", EPOCH_FILE, None, files.epochs_problem)
+    if files.identity_problem:
+        yield Finding("identity-invalid", BROKER_IDENTITY, None, files.identity_problem)
+    last = files.epochs[-1] if files.epochs else None
+    if last is not None and last.start_offset > log_end:
+        detail = f"epoch {last.epoch} begins at {last.start_offset}, the log's files end at {log_end}"
+        yield Finding("epochs-beyond-log", EPOCH_FILE, None, detail)

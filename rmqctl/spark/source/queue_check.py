@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
+from rmqctl.forensics.audit.units.unit_audit import QueueCursor, UnitAudit
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.cq_unit_compare import ABSENT, CONFIRMED, IGNORED, PLAIN
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder

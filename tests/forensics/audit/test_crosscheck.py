@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.forensics.audit.crosscheck import FINDINGS_MAX
+from rmqctl.forensics.audit.units.queue_findings import FINDINGS_MAX
 from rmqctl.forensics.verify import LEVEL_ALL, LEVEL_QUEUES, verify
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings

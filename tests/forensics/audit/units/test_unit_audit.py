@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
+from rmqctl.forensics.audit.units.unit_audit import QueueCursor, UnitAudit
 from rmqctl.kernels.cq_unit_compare import MISSING, PLAIN
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.store.config.topics import QueueKey
