@@ -25,9 +25,9 @@ from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 # the state of a queue, in units; only max_physical_offset is a physical offset, after the record of the last unit. The
 # last file begins at `base`, and `wrote` of its units are in use. Units [appended_from, base + wrote) are new (-1: no
 # unit is new). New pre-blank units, if any, end at pre_blank_end. All units on the disk point to physical offsets in
-# [leads_from, leads_to); if leads_to is 0, it is not known where they point. With by_start, max_physical_offset is
-# one byte after the *start* of that record. With keeps_repeats, a queue offset before the queue's end gets a unit at
-# the end.
+# [leads_from, leads_to): an empty range if there is none; if leads_to is 0, it is not known where they point, or new
+# units do not simply point to their records. With by_start, max_physical_offset is one byte after the *start* of that
+# record. With keeps_repeats, a queue offset before the queue's end gets a unit at the end.
 FILL_STATES = row_type(
     "i8 max_physical_offset first_base base wrote min_offset appended_from pre_blank_end leads_from leads_to",
     "i4 has_files is_batch by_start keeps_repeats",
@@ -54,6 +54,8 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
         if queue_offset != 0:
             state.min_offset = queue_offset
             state.wrote = in_file
+            if in_file:
+                state.leads_to = 0  # pre-blanks point to 0
     elif state.wrote == units_a_file:
         state.base = total(state.base, units_a_file)
         state.wrote = 0
@@ -128,11 +130,12 @@ def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Ro
 def are_before(states: Rows, log_end: int) -> Flags:
     """Return, for each queue, whether a truncation at `log_end` keeps all units.
 
-    A queue keeps all units if each unit is on the disk and points to an offset before `log_end`, and if its last file
-    has a unit. `states` are rows of FILL_STATES.
+    A queue keeps all units if all are on the disk, or all are new, and each points to an offset before `log_end`, and
+    if its last file has a unit. `states` are rows of FILL_STATES.
     """
-    are_known: Flags = (states["leads_to"] > 0) & (states["appended_from"] < 0) & (states["wrote"] > 0)
-    return are_known & (states["leads_to"] <= log_end)
+    are_known: Flags = (states["leads_to"] > 0) & (states["leads_to"] <= log_end) & (states["wrote"] > 0)
+    are_new = (states["leads_from"] >= states["leads_to"]) & (states["max_physical_offset"] <= log_end)
+    return are_known & ((states["appended_from"] < 0) | are_new)
 
 
 def are_from(states: Rows, log_start: int) -> Flags:

@@ -230,6 +230,8 @@ class RecoveredQueue:
         state["base"] = max(max_offset - 1 - (max_offset - 1) % units, 0)
         state["wrote"], state["max_physical_offset"] = max_offset - int(state["base"]), physical_end
         state["min_offset"] = state["pre_blank_end"] = state["appended_from"] = min_offset
+        if min_offset % units:
+            state["leads_to"] = 0  # pre-blanks point to 0
 
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
         """Dispatch one message.
@@ -243,6 +245,7 @@ class RecoveredQueue:
         queue_simulate.fill_one(one, physical_offset, size, queue_offset, self._table.units_a_file)
         if is_odd and self.max_offset > before:
             self._odd.append(_OddUnit(self.max_offset - 1, physical_offset, size, physical_end))
+            state["leads_to"] = 0
 
     def cut(self, log_end: int) -> None:
         """Cut off what points to the log's end or later (truncateDirtyLogicFiles).

@@ -18,6 +18,7 @@ import numpy as np
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.kernels import queue_simulate
 from rmqctl.kernels.dispatch_scan import MULTI_DISPATCH, NO_PROPERTIES
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
@@ -280,6 +281,9 @@ class RecoveredQueues:
             self._queues[key] = RecoveredBatchQueue(*key, files, max(size // BATCH_CQ_UNIT.size, 1))
         else:
             left_out = queue.queue.files[len(files) :] if queue and self._start.stops_loading_at_wrong_length else []
+            if not files and not left_out:
+                state = self._table.rows[row]
+                state["leads_from"], state["leads_to"] = OFFSET_MAX, 1
             self._queues[key] = RecoveredQueue(*key, files, self._table, row, left_out)
         return self._queues[key]
 
