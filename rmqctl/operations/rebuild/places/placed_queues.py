@@ -100,7 +100,7 @@ class PlacedQueues:
         """Build a queue, or return None if no message has a place in it."""
         numbers, dropped = messages["queue_offset"], messages[:0]
         if messages["light"].any():
-            numbers = self._as_dispatched(messages, in_order(self._units(key, messages)[0]))
+            numbers = self._light_numbers(messages, in_order(self._units(key, messages)[0]))
             dropped = messages[(numbers == DROPPED) & (messages["light"] != EXCLUDED)]
             messages, numbers = messages[numbers != DROPPED], numbers[numbers != DROPPED]
         numbers = np.where((numbers >= 0) & (numbers < PLACES_MAX), numbers, NO_NUMBER)
@@ -142,7 +142,7 @@ class PlacedQueues:
             into_damage += (range(run.place, run.end) for run in _runs(slot + lost))
         return runs, into_damage
 
-    def _as_dispatched(self, messages: Rows, units: Sequence[Run]) -> Numbers:
+    def _light_numbers(self, messages: Rows, units: Sequence[Run]) -> Numbers:
         """Return the places that dispatch gives a light queue's messages.
 
         A message with a higher number than the queue's next goes to the queue's end, unless lost messages explain the
