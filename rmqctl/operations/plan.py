@@ -118,7 +118,8 @@ class RepairPlan:
     code, the findings that `verify` still reports after the repair. `profile` is the profile of the brokers for which
     the index is rebuilt. `profile` is None if the store shows the profile. `start_problem` says why a broker would not
     start after the repair. `start_problem` is None if a broker starts after the repair. `strays` are queues that a
-    record names because of a flipped bit, and that the repair does not create.
+    record names because of a flipped bit, and that the repair does not create. `placed` are disordered queues: a
+    rebuild that knows them reads the log once.
     """
 
     min_phy_offset: int
@@ -135,6 +136,7 @@ class RepairPlan:
     profile: Profile | None = None
     start_problem: str | None = None
     strays: frozenset[QueueKey] = frozenset()
+    placed: frozenset[QueueKey] = frozenset()
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:

@@ -61,13 +61,16 @@ class QueueBuilder:
         for number in np.flatnonzero(self._states["fill"]).tolist():
             self._flush(number)
 
-    def disordered(self, log: range) -> list[QueueKey]:
-        """Return the queues that are not built here.
+    def disordered(self) -> list[QueueKey]:
+        """Return the queues that are not built here."""
+        return [self._keys[number] for number in np.flatnonzero(self._states["kind"] == DISORDERED).tolist()]
 
-        `log` is the range of physical offsets in the log. No message can be put afterwards.
+    def disorder_moved(self, log: range) -> None:
+        """Build no queue whose existing units lead to its messages at other places.
+
+        `log` is the range of physical offsets in the log, all of whose messages have been put.
         """
         self.disorder([key for key, queue in self.queues.items() if self._differs(queue, log)])
-        return [self._keys[number] for number in np.flatnonzero(self._states["kind"] == DISORDERED).tolist()]
 
     def disorder(self, keys: Iterable[QueueKey]) -> None:
         """Build no more units of these queues."""

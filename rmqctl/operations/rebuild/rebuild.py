@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.audit.index_audit import IndexAudit
+from rmqctl.format.message import Damage
 from rmqctl.kernels import cq_unit_build, dispatch_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.staging_storage import StagingStorage
@@ -41,7 +42,7 @@ from rmqctl.store.read.store_file_sizes import geometry_of_store
 from rmqctl.store.read.version_guess import signs_of_5
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from rmqctl.forensics.finding import Finding
@@ -78,9 +79,9 @@ class Rebuild:
 
     The new files are written to the folder `staging`. If `staging` is None, the rebuild writes no files, but counts
     messages and compares units. `begin` and `end` are physical offsets of records. By default, the rebuild reads the
-    whole log, with `threads` threads. `placeholders` replace damaged records. `units` keeps the units of the
-    disordered queues. New units are compared with the existing queues, and with `compares_index`, the existing index
-    with the log. Methods raise OSError.
+    whole log, with `threads` threads; once more if a queue is disordered that is not in `disordered`. `placeholders`
+    replace damaged records. `units` keeps the units of the disordered queues. New units are compared with the existing
+    queues, and with `compares_index`, the existing index with the log. Methods raise OSError.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Rebuild:
         end: int | None = None,
         placeholders: PlaceholderBlocks = NO_PLACEHOLDERS,
         units: BuiltUnits | None = None,
+        disordered: Collection[QueueKey] = (),
         compares_index: bool = False,
     ) -> None:
         builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
@@ -109,6 +111,8 @@ class Rebuild:
         self._compares_index = compares_index and selection.index
         self._audit: IndexAudit | None = None
         self._queues = QueueBuilder(self.log, self.wanted.builds, self._open_queue)
+        self._queues.disorder(filter(self.wanted.builds, disordered))
+        self._placed = self._placed_queues()
         self._batches = BatchQueueBuilder(self.log, self.wanted.is_batch, self._open_batch_queue)
         writer = self.staged.index_writer() if self.staged is not None and selection.index else None
         self._index = IndexBuilder(writer, self.result.index, self.geometry.index_entries - 1)
@@ -194,10 +198,12 @@ class Rebuild:
 
     def _see(self, item: ScanItem | RecordRun) -> None:
         """Process the next item of the log."""
-        described = [*self.log.described(item)]
-        for messages in described:
-            self._put(messages)
-        self.log.lose(item, described, self.result.log)
+        for described in self.log.described(item):
+            self._put(described)
+            if not isinstance(item, Damage):
+                self.log.lose_fillers(described.messages)
+        if isinstance(item, Damage):
+            self.log.lose(item, self.result.log)
         self.result.log.position = max(self.result.log.position, item.end)
 
     def _put(self, described: DispatchColumns) -> None:
@@ -207,26 +213,33 @@ class Rebuild:
         if self.selection.queues:
             self._queues.put(described)
             self._batches.put(described)
+            if self._placed is not None:
+                self._placed.put(described)
         if self.selection.index:
             self._index.put(described)
 
+    def _placed_queues(self, known: Collection[QueueKey] = ()) -> PlacedQueues | None:
+        """Return the receiver of the messages of disordered, not `known` queues."""
+        keys = [key for key in self._queues.disordered() if key not in known]
+        return PlacedQueues(self.log, keys, leaves_topics_out=bool(signs_of_5(self._store))) if keys else None
+
     def _place(self, is_over: Callable[[], bool]) -> bool:
-        """Build the disordered queues, from a second pass over the log.
+        """Build the disordered queues, if need be from a second pass over the log.
 
         Returns False if `is_over` stopped it.
         """
-        keys = self._queues.disordered(self.log.range)
-        if not keys:
-            return True
-        placed = PlacedQueues(self.log, keys, leaves_topics_out=bool(signs_of_5(self._store)))
-        for item in self.log.items(self.result.begin):
-            for described in self.log.described(item):
-                placed.put(described)
-            if is_over():
-                return False
-        for queue in placed.build(self._open_placed):
-            self._queues.queues[queue.counts.key] = queue
-            self.result.placed.append(queue.counts.key)
+        self._queues.disorder_moved(self.log.range)
+        others = self._placed_queues(self._placed.keys if self._placed is not None else ())
+        if others is not None:
+            for item in self.log.items(self.result.begin):
+                for described in self.log.described(item):
+                    others.put(described)
+                if is_over():
+                    return False
+        for placed in filter(None, (self._placed, others)):
+            for queue in placed.build(self._open_placed):
+                self._queues.queues[queue.counts.key] = queue
+                self.result.placed.append(queue.counts.key)
         return True
 
     def _finish(self) -> None:
@@ -279,7 +292,6 @@ class Rebuild:
         self._index.close()
 
     def _interrupted(self) -> Interrupted:
-        disordered = self._queues.disordered(range(0))  # of a queue that goes on, the units behind say nothing
         return Interrupted(
             self._identity(),
             self.result.log,
@@ -288,7 +300,7 @@ class Rebuild:
             self.result.index,
             self._queues.left_out,
             self.log.lost.to_list(),
-            disordered,
+            self._queues.disordered(),
         )
 
     def _identity(self) -> str:

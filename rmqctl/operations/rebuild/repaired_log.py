@@ -24,7 +24,7 @@ from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
@@ -84,7 +84,7 @@ class RepairedLog:
     """The log of `store`, with its messages as a broker will dispatch them.
 
     `begin` and `end` are physical offsets of records (None: the log's own). `threads` threads scan it. `placeholders`
-    replace damaged records. `lost` are the ranges that `lose` found. Methods raise OSError.
+    replace damaged records. `lost` are the ranges that `lose` and `lose_fillers` found. Methods raise OSError.
     """
 
     def __init__(
@@ -141,27 +141,26 @@ class RepairedLog:
         elif (message := _dispatched(item)) is not None:
             yield self.builder.of(message)
 
-    def lose(self, item: ScanItem | RecordRun, described: Iterable[DispatchColumns], counts: LogCounts) -> None:
-        """Add the item's ranges from which messages may be lost, and count damage.
+    def lose_fillers(self, messages: Rows) -> None:
+        """Add the fillers of `recover --keep-going`, which are rollback records."""
+        fillers = messages[~are_served(messages) & (messages["traits"] & MULTI_DISPATCH == 0)]
+        self.lost.add(*zip(fillers["physical_offset"].tolist(), fillers["size"].tolist(), strict=True))
 
-        Lost are the fillers of `recover --keep-going`, which are rollback records, and damaged ranges. An overlap of
-        two log files is none, nor is damage that brokers dispatch, or that one placeholder replaces.
+    def lose(self, damage: Damage, counts: LogCounts) -> None:
+        """Add a damaged range, from which messages may be lost, and count it.
+
+        An overlap of two log files is none, nor is damage that brokers dispatch, or that one placeholder replaces.
         """
-        if not isinstance(item, Damage):
-            for messages, _ in described:
-                fillers = messages[~are_served(messages) & (messages["traits"] & MULTI_DISPATCH == 0)]
-                self.lost.add(*zip(fillers["physical_offset"].tolist(), fillers["size"].tolist(), strict=True))
-            return
-        blocks = self._placeholders.of_damage(item.physical_offset)
+        blocks = self._placeholders.of_damage(damage.physical_offset)
         if blocks is None:
-            if _dispatched(item) is not None:
+            if _dispatched(damage) is not None:
                 return
             counts.damages += 1
-        elif [block.size for block in blocks] == [item.size] and blocks[0].is_one_message:
+        elif [block.size for block in blocks] == [damage.size] and blocks[0].is_one_message:
             return
-        begin = max(item.physical_offset, counts.position)
-        if item.code != FILE_OVERLAP and begin < item.end:
-            self.lost.add((begin, item.end - begin))
+        begin = max(damage.physical_offset, counts.position)
+        if damage.code != FILE_OVERLAP and begin < damage.end:
+            self.lost.add((begin, damage.end - begin))
 
     def message_at(self, physical_offset: int) -> Message | None:
         """Return the message at a physical offset, as it will be after the repair."""

@@ -93,6 +93,7 @@ class _Changes:
             threads=self._threads,
             end=plan.max_phy_offset,
             placeholders=plan.placeholders,
+            disordered=plan.placed,
         )
         rebuild.run()
         rebuild.check()

@@ -17,7 +17,7 @@ from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from rmqctl.operations.plan import RepairPlan, Step
@@ -36,11 +36,13 @@ class NeededRebuilds(NamedTuple):
     units: BuiltUnits  # of the disordered queues
 
 
-def needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> NeededRebuilds:
+def needed_rebuilds(
+    store: ReadOnlyStore, plan: RepairPlan, disordered: Collection[QueueKey], threads: int
+) -> NeededRebuilds:
     """Find the rebuilds that `plan` needs.
 
-    If `plan` rebuilds queues, the log is read once more; twice if one of them is disordered: to find it, and to place
-    its messages. Raises OSError.
+    If `plan` rebuilds queues, the log is read once more; twice if a queue that is not in `disordered` shows to be so.
+    Raises OSError.
     """
     asked = plan.queues_to_rebuild
     units = BuiltUnits()
@@ -55,6 +57,7 @@ def needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> Nee
         end=plan.max_phy_offset,
         placeholders=plan.placeholders,
         units=units,
+        disordered=disordered,
     )
     rebuild.run()
     made = {(queue.topic, queue.queue_id): queue for queue in rebuild_plan.queue_plans(rebuild, store)}
@@ -70,6 +73,7 @@ def needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> Nee
         queues=tuple(_outcomes(store, plan, made, unneeded)),
         notes=(*plan.notes, *rebuild_plan.notes_of_strays(strays), *_notes(len(unneeded))),
         strays=frozenset(stray.said for stray in strays),
+        placed=frozenset(rebuild.result.placed),
     )
     rebuilt = [queue for key, queue in sorted(made.items()) if key in needed and queue.counts is not None]
     return NeededRebuilds(rebuild_plan.with_loss_of_rebuilt(plan, rebuilt), rebuild_plan.built_spans(rebuilt), units)

@@ -172,7 +172,9 @@ def _planned(
         analysis.replaced.placeholders.blocks,
     )
     asked = plan.queues_to_rebuild
-    trial = needed_rebuilds(store, plan, policy.threads)
+    spans = {key: kept.spans.of(key) for key in asked}
+    disordered = {key for key, (first, end, count) in spans.items() if end - first != count}
+    trial = needed_rebuilds(store, plan, disordered, policy.threads)
     plan = trial.plan
     leaves = findings_after(store, kept, plan, made.moved.queues | (asked - plan.queues_to_rebuild))
     hangs_at = None

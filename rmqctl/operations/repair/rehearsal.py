@@ -52,7 +52,7 @@ class Rehearsal(NamedTuple):
 def rehearse(
     store: ReadOnlyStore, plan: RepairPlan, profile: Profile, trial: NeededRebuilds, whole_from: int, threads: int
 ) -> Rehearsal:
-    """Simulate a normal and an abnormal broker start after `plan`, and verify its placed queues.
+    """Simulate two broker starts after `plan`, and verify its placed queues.
 
     Between the physical offset `whole_from` and the planned end, the log has only good records: a start that scans the
     log only from there on reads nothing. The log is read at most once. Raises OSError.

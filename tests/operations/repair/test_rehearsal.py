@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from rmqctl.operations.repair.execute import build
 from rmqctl.operations.repair.needed_rebuilds import NeededRebuilds, needed_rebuilds
 from rmqctl.operations.repair.recovery_plan import plan_recovery
 from rmqctl.operations.repair.rehearsal import Rehearsal, compared, rehearse
+from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.journal.transaction import make_change
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
@@ -37,16 +39,16 @@ def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path, m
     store = ReadOnlyStore(root)
     asked: list[RepairPlan] = []
 
-    def noted(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> NeededRebuilds:
+    def noted(store: ReadOnlyStore, plan: RepairPlan, disordered: Collection[QueueKey], threads: int) -> NeededRebuilds:
         asked.append(plan)
-        return needed_rebuilds(store, plan, threads)
+        return needed_rebuilds(store, plan, disordered, threads)
 
     monkeypatch.setattr(recovery_plan, "needed_rebuilds", noted)
     plan = plan_recovery(store, RecoveryPolicy(profile, keep_going=keep_going)).repair
     if not plan.steps:
         return
     read, unread = (
-        rehearse(store, plan, profile, needed_rebuilds(store, asked[-1], 1), whole_from, 1)[:2]
+        rehearse(store, plan, profile, needed_rebuilds(store, asked[-1], (), 1), whole_from, 1)[:2]
         for whole_from in (plan.max_phy_offset + 1, 0)
     )
     make_change(store, "recover", "", partial(build, store, plan, 1))

@@ -60,6 +60,11 @@ class PlacedQueues:
         self._is_wanted = np.zeros(0, np.bool_)
         self._leaves_topics_out = leaves_topics_out
 
+    @property
+    def keys(self) -> Collection[QueueKey]:
+        """Return the queues whose messages are collected."""
+        return self._portions.keys()
+
     def put(self, described: DispatchColumns) -> None:
         """Collect the next messages of the log, which must be in log order."""
         added = [key in self._portions for key in self._keys[len(self._is_wanted) :]]
