@@ -141,6 +141,7 @@ queue is not at the start of a file, pre-blank units fill the space before the f
 | commitLogRecoverMaxNum        | 5.4.0 | begins at most this number of files before the end                       |
 | checkCommitLogOffsetOnRecover | 5.5.0 | with `abort`, ends the log at a PHYSICALOFFSET outside of its file       |
 | enableAcceleratedRecovery     | 5.5.0 | with `abort`, begins at logicsPhysicalOffset; fails to load if this is 0 |
+| enableAcceleratedRecovery     | 5.5.0 | with `abort`, fails to load if this is after the start file              |
 
 The rules do not cover controller mode.
 """
@@ -354,11 +355,17 @@ def start_file(
     return StartFile(found, "the last file whose first record was stored before the checkpoint")
 
 
-def accelerated_refusal(mode: Mode, checkpoint: Checkpoint | None, rules: StartRules) -> str | None:
+def accelerated_refusal(
+    mode: Mode, checkpoint: Checkpoint | None, start_file_end: int, rules: StartRules
+) -> str | None:
     """Return why enableAcceleratedRecovery makes load() fail, or None."""
     if mode is Mode.NORMAL or not rules.accelerated or checkpoint is None:
         return None
-    if checkpoint.physic_msg_timestamp <= 0 or checkpoint.logics_physical_offset > 0:
+    begin = checkpoint.logics_physical_offset
+    if begin > start_file_end:
+        what = f"logicsPhysicalOffset in the checkpoint is {begin}, after the file where the scan begins"
+        return f"enableAcceleratedRecovery fails: {what}"
+    if checkpoint.physic_msg_timestamp <= 0 or begin > 0:
         return None
     return "enableAcceleratedRecovery needs logicsPhysicalOffset in the checkpoint, which is 0"
 

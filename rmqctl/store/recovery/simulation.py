@@ -267,8 +267,9 @@ class RestartSimulation:
         return RecoveryPass(files, size, self._rules, until), refusal and f"commitlog: {refusal}"
 
     def _begin(self) -> None:
-        self.refused = rules.accelerated_refusal(self.mode, self._checkpoint, self._rules)
         self._scan = RecoveryScan(self._log, self._queues, self._known, self.mode, self._checkpoint)
+        start_file = self._log.files[self._scan.start_file.number]
+        self.refused = rules.accelerated_refusal(self.mode, self._checkpoint, start_file.end, self._rules)
         is_moved = any(file.file_from_offset % self._log.file_size for file in self._log.files)
         is_dispatched_later = self._dispatches_in_start_alone(self._scan) and not self._rules.awaits_confirmation
         # else the dispatch has to wait: a cut moves what it reads, or load() fails at a queue that it would fill

@@ -175,12 +175,15 @@ def test_settings_count_for_versions_that_know_them() -> None:
 
 
 def test_accelerated_recovery_needs_its_offset() -> None:
+    """In the file where the scan begins: the real 5.5.0 fails to load with an offset after this file."""
     start = start_rules("5.5.1", StartSettings(accelerated=True))
     known = checkpoint(1, 1)._replace(logics_physical_offset=1234)
-    assert rules.accelerated_refusal(Mode.ABNORMAL, checkpoint(1, 1), start)
-    assert rules.accelerated_refusal(Mode.NORMAL, checkpoint(1, 1), start) is None
-    assert rules.accelerated_refusal(Mode.ABNORMAL, known, start) is None
-    assert rules.accelerated_refusal(Mode.ABNORMAL, checkpoint(0, 0), start) is None
+    assert rules.accelerated_refusal(Mode.ABNORMAL, checkpoint(1, 1), 2000, start)
+    assert rules.accelerated_refusal(Mode.NORMAL, checkpoint(1, 1), 2000, start) is None
+    assert rules.accelerated_refusal(Mode.ABNORMAL, known, 1234, start) is None
+    assert rules.accelerated_refusal(Mode.ABNORMAL, known, 1233, start)
+    assert rules.accelerated_refusal(Mode.NORMAL, known, 1233, start) is None
+    assert rules.accelerated_refusal(Mode.ABNORMAL, checkpoint(0, 0), 2000, start) is None
     assert rules.scan_from(Mode.ABNORMAL, 1000, known, start) == 1234
     assert rules.scan_from(Mode.NORMAL, 1000, known, start) == 1000
     assert rules.scan_from(Mode.ABNORMAL, 1000, known, start_rules("5.5.1")) == 1000
