@@ -67,14 +67,17 @@ def _topic(name: str) -> str:
 def _docstring(module: str) -> str:
     """Return the docstring of a module as Markdown.
 
-    A man page shows indented paragraphs unchanged. The function indents paragraphs with columns or numbered lists.
+    A man page shows indented paragraphs unchanged: paragraphs with columns are indented.
     """
     paragraphs = inspect.cleandoc(importlib.import_module(module).__doc__ or "").split("\n\n")
     return "\n\n".join(_as_it_is(paragraph) if _has_columns(paragraph) else paragraph for paragraph in paragraphs)
 
 
 def _has_columns(paragraph: str) -> bool:
-    return not paragraph.startswith("|") and bool(re.search(r"\S {2,}\S|^ {2,}|^\(?\d+[.)] ", paragraph, re.MULTILINE))
+    if paragraph.startswith("|"):
+        return False
+    is_list = re.match(r"(-|\d+\.) ", paragraph) is not None
+    return re.search(r"\S {2,}\S" if is_list else r"\S {2,}\S|^ {2,}|^\(\d+\) ", paragraph, re.MULTILINE) is not None
 
 
 def _as_it_is(paragraph: str) -> str:

@@ -1,15 +1,17 @@
 """A small subset of Markdown as roff, for the man pages of section 7.
 
-The subset has `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`), indented blocks, and
-tables (`|`). Indented blocks and tables are shown unchanged. Text in backquotes and text between ** are bold. Text
-between * is in italics.
+The subset has `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`, `1. item`), indented
+blocks, and tables (`|`). Indented blocks and tables are shown unchanged. Text in backquotes and text between ** are
+bold. Text between * is in italics.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
+
+_ITEM = re.compile(r"(-|\d+\.) ")
 
 
 def escaped(text: str) -> str:
@@ -26,9 +28,9 @@ def roff_of(markdown: str) -> Iterator[str]:
             yield f".SH {escaped(first.removeprefix('## ').upper())}"
         elif first.startswith(("    ", "|")):
             yield from (".PP", ".nf", *(escaped(line.removeprefix("    ")) for line in _aligned(block)), ".fi")
-        elif first.startswith("- "):
-            for item in _items(block):
-                yield from (".IP \\(bu 2", _inline(item))
+        elif _ITEM.match(first):
+            for mark, item in _items(block):
+                yield from (f".IP {escaped(mark)} 4" if mark != "-" else ".IP \\(bu 2", _inline(item))
         else:
             yield from (".PP", _inline(" ".join(line.strip() for line in block)))
 
@@ -46,18 +48,15 @@ def _blocks(markdown: str) -> Iterator[list[str]]:
             yield list(run)
 
 
-def _items(block: list[str]) -> Iterator[str]:
-    """Yield the items of a list.
+def _items(block: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the mark and the text of each item of a list.
 
-    A line that does not begin with `- ` continues the previous item.
+    A line without a mark continues the previous item.
     """
-    item: list[str] = []
-    for line in block:
-        if line.startswith("- ") and item:
-            yield " ".join(item)
-            item = []
-        item.append(line.removeprefix("- ").strip())
-    yield " ".join(item)
+    starts = [at for at, line in enumerate(block) if _ITEM.match(line)]
+    for at, behind in pairwise([*starts, len(block)]):
+        mark, _, first = block[at].partition(" ")
+        yield mark, " ".join(line.strip() for line in [first, *block[at + 1 : behind]])
 
 
 def _aligned(block: list[str]) -> list[str]:

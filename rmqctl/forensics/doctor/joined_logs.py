@@ -100,7 +100,7 @@ class _Numbers:
         queues, offsets, places = rows["queue"], rows["queue_offset"], rows["physical_offset"]
         is_first = np.append(True, queues[1:] != queues[:-1])
         for row in np.flatnonzero(~is_first[1:] & (offsets[1:] != offsets[:-1] + 1)).tolist():
-            skipped = int(offsets[row + 1] - offsets[row] - 1)
+            skipped = int(offsets[row + 1]) - int(offsets[row]) - 1
             self.jumps.append(_Jump(int(places[row]), int(places[row + 1]), int(queues[row]), skipped))
         firsts = [*np.flatnonzero(is_first).tolist(), len(rows)]
         for first, end in pairwise(firsts):

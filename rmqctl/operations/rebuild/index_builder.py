@@ -78,6 +78,7 @@ class IndexBuilder:
         described = self._not_passed.take(described)
         if len(described.messages):
             self.counts.add(described.messages, self._in_a_file)
+        if self.writer is not None and len(described.hashes):
             self._waiting.append(described)
             self._keys_waiting += len(described.hashes)
             if self._keys_waiting >= KEYS_PER_BATCH:

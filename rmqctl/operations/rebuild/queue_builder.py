@@ -161,8 +161,8 @@ class QueueBuilder:
 
     def _know_queues(self) -> None:
         new = len(self._keys) - len(self._states)
-        if new:
-            self._states = np.concatenate((self._states, np.zeros(new, PLACE_STATES)))
+        if new > 0:  # twice as many, since queues may come one by one
+            self._states = np.concatenate((self._states, np.zeros(max(new, len(self._states)), PLACE_STATES)))
 
     def _count_left_out(self, messages: Rows) -> None:
         left_out = self._states["kind"] == LEFT_OUT

@@ -164,6 +164,7 @@ class Rebuild:
         self.result.log, self.result.index, self._queues.left_out = found.log, found.index, found.left_out
         self.log.lost.add(*found.lost)
         self._queues.disorder((topic, queue_id) for topic, queue_id in found.disordered)
+        self._placed = None  # it would lack the messages before the position
         for counts in found.queues:
             self._queues.go_on_with(self._open_queue(counts))
         for counts in found.batch_queues:

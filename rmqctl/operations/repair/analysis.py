@@ -11,8 +11,8 @@ One pass over the log decides, item by item, what becomes of it:
 A broker's abnormal recovery may begin to read after a damaged place. The broker's next normal start may begin to read
 before the damaged place, and would end the log there. The checkpoint decides from which file an abnormal recovery
 reads. The number of log files decides from which file a normal start reads. Damage that the next normal start would
-read gets placeholders, with or without `--keep-going`: the end of the pass shows which (`needs_placeholders`), and one
-more analysis replaces it.
+read gets placeholders, with or without `--keep-going`: the end of the pass shows which (`needs_placeholders`), and
+another analysis replaces it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class RecoveryAnalysis:
     """Analyses how a store is recovered under `policy`, and changes nothing.
 
     `run` fills the attributes. If `needs_placeholders` has physical offsets that are not in the policy's `replaced_at`,
-    run one more analysis with them, and do not use the other attributes.
+    run another analysis with them, and do not use the other attributes.
     """
 
     def __init__(self, store: ReadOnlyStore, policy: RecoveryPolicy) -> None:

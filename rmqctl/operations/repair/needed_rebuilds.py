@@ -65,6 +65,7 @@ def needed_rebuilds(
         key for key, queue in made.items() if queue.differ or (key in store.queues and not rebuild.files_are_right(key))
     }
     unneeded = asked - needed  # also queues whose topic cannot be a folder name
+    units.leave_out(unneeded)
     steps = _without(plan.steps, unneeded)
     strays = rebuild.result.strays
     plan = replace(

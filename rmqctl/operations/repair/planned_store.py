@@ -38,12 +38,6 @@ class _PlannedStore(ReadOnlyStore):
         self._base = base
         self._touched = touched
         self.conflicting_queues += [key for key in base.conflicting_queues if key[0] not in touched]
-        paths = ((damage, Path(damage.path).parts) for damage in base.foreign)
-        self.foreign += [
-            damage
-            for damage, names in paths
-            if len(names) > 2 and names[0] in store_path.QUEUE_PARTS and names[1] not in touched
-        ]
 
     def topic_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
         """Return the readable consume queues of one topic, by (topic, queueId)."""

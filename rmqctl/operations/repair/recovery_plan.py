@@ -1,22 +1,22 @@
-"""The plan of a repair, complete before anything is written.
+"""How `recover` plans a repair, before it writes anything.
 
-It comes about in this order:
-
-1. Where the log ends. One pass over the log plays the start of the broker's version, and compares every record with
-   its queue and the index. The log ends where the played start ends it, and everything behind is lost. With
-   --keep-going, damage does not end the log: it gets placeholders.
-2. Damage that stays. A start that begins to read behind a damaged place leaves it as it is, and so does recover. If the
-   next start would begin before it, and end the log there, it gets placeholders, and the pass is made once more.
-3. Steps. The log is cut, files get their right length. A queue that agrees with the log stays as it is. If only units
-   at its end are wrong, it is cut; else it is rebuilt. So is an index that disagrees, or that the start would drop.
-4. Trial rebuild. The queues are rebuilt without being written. A rebuild that would change nothing is dropped: the log
+1. Where the log ends. One pass over the log simulates the start of the broker's version, and compares every record with
+   its queue and the index. The log ends where that start ends it. What lies behind the end is removed, good messages,
+   too; `undo` brings them back. With `--keep-going`, damage does not end the log: it gets placeholders.
+2. Damage that stays. A start that begins to read behind a damaged place leaves the place as it is, and so does
+   `recover`. If a later start would end the log there, the place gets placeholders, and the pass is made again.
+3. Steps. The log is cut, and files get the length that brokers load. A queue that agrees with the log stays as it is.
+   If only units at its end are wrong, the queue is cut; else it is rebuilt. The index is rebuilt if it disagrees with
+   the log, or if a start would drop a part of it. `abort` is removed, and the checkpoint is set.
+4. Trial rebuild. The queues are rebuilt without being written. A rebuild that would change nothing is left out: the log
    itself is the cause. The others show where each message goes, and which message gets no place.
-5. What remains. The findings that no step mends are counted: verify reports them after the repair.
-6. Next start. The starts after the repair are played, without and with abort, on the store as the steps leave it. What
-   they drop counts as lost. If they would wait forever at the log's end, the plan is made anew with a shorter log.
+5. Next start. The start after the repair is simulated on the store as the steps leave it, and so is a start after one
+   more crash. What they drop counts as lost. If the start would wait forever for an offset that no file has, `recover`
+   ends the log before this offset, if that helps.
+6. What remains. The findings that no step repairs are counted: `verify` reports them after the repair.
 
-After recover, each message of the log has its unit, and each unit has its message. After a plain restart of a broker,
-messages may have no unit, or units may lead to no message.
+Where the plan does not say otherwise, each message of the log then has its unit, and each unit has its message. After a
+plain restart of a broker, messages may have no unit, and units may lead to no message.
 """
 
 from __future__ import annotations

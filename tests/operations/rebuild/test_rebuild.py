@@ -402,17 +402,23 @@ def test_an_interrupted_rebuild_is_gone_on_with(name: str, tmp_path: Path) -> No
 
 
 def test_an_interrupted_rebuild_keeps_disordered_queues_apart(tmp_path: Path) -> None:
-    """One queue leads to messages at other places, another one is gone: none gets the units of the other."""
+    """One queue leads to messages at other places, another one is gone: none gets the units of the other.
+
+    Nor does it matter that the rebuild is told which queue is disordered.
+    """
     store = unpack("497-basic", tmp_path)
     moved = store / "consumequeue" / "OrderPaid" / "1" / f"{0:020d}"
     data = moved.read_bytes()
     moved.write_bytes(data[20:40] + data[:20] + data[40:])
     shutil.rmtree(store / "consumequeue" / "OrderPaid" / "0")
     Rebuild(ReadOnlyStore(store), Selection(), only_log(store, tmp_path / "whole")).run()
+    told = only_log(store, tmp_path / "told")
+    assert Rebuild(ReadOnlyStore(store), Selection(), told, disordered=[("OrderPaid", 1)]).run()
+    assert queue_bytes(told) == queue_bytes(tmp_path / "whole")
     for after in (0, 1, 2):
         made = only_log(store, tmp_path / f"made-{after}")
         assert interrupted(store, made, after)
-        rebuild = Rebuild(ReadOnlyStore(store), Selection(), made)
+        rebuild = Rebuild(ReadOnlyStore(store), Selection(), made, disordered=[("OrderPaid", 1)] if after == 2 else ())
         rebuild.go_on()
         assert rebuild.run()
         rebuild.check()

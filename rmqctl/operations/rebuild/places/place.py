@@ -15,8 +15,7 @@ Where no unit is left, the numbers decide as a broker's dispatch would have: 0, 
 anew. If a message would get no place, but an earlier gap in the numbers is not explained by lost bytes, then the run
 between moves down into the gap.
 
-Messages are counted from 0, in log order, and placed in runs, so r runs take O(r log r), however long they are. Placing
-again changes nothing: the messages that got a place are trusted then.
+Placing again changes nothing: the messages that got a place are trusted then.
 """
 
 from __future__ import annotations
@@ -73,10 +72,11 @@ def place(
 ) -> list[Run]:
     """Return the places of a queue's messages, in order.
 
-    A message in no run gets no unit. `numbers` has the QUEUEOFFSET of each message, by message; a number that cannot be
-    is negative. `units` are the existing units that lead to messages, by place. `taken` are the places of units that
-    lead into damage, in order: only a message's number can claim one. `room(before, message)` is how many messages may
-    have stood in the log between two messages.
+    Messages are counted from 0, in log order; r runs take O(r log r), however long they are. A message in no run gets
+    no unit. `numbers` has the QUEUEOFFSET of each message, by message; a number that cannot be is negative. `units` are
+    the existing units that lead to messages, by place. `taken` are the places of units that lead into damage, in order:
+    only a message's number can claim one. `room(before, message)` is how many messages may have stood in the log
+    between two messages.
     """
     by_number = _as_dispatched(numbers, taken, room)
     units = _without_repeats(units)

@@ -15,7 +15,7 @@ from rmqctl.logfile.memory.mapped_memory import Spool
 from rmqctl.operations.rebuild.planned.planned_storage import Patch, PlannedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from rmqctl.format.columns import Rows
@@ -41,6 +41,10 @@ class BuiltUnits:
         """Keep the next units of a queue, of which the first has this queue offset."""
         self._spool = self._spool or Spool()
         self._queues.setdefault(key, []).append((queue_offset, self._spool.put(units.tobytes())))
+
+    def leave_out(self, keys: Collection[QueueKey]) -> None:
+        """Forget the units of these queues."""
+        self._queues = {key: kept for key, kept in self._queues.items() if key not in keys}
 
     def files(self, folder: Path, file_size: int) -> dict[Path, PlannedFile]:
         """Return the files of the queues below `folder`, each of `file_size` bytes.
