@@ -13,7 +13,8 @@ import pytest
 from rmqctl.format.message import BLANK_SIZE, PLACEHOLDER_SIGN, Blank, Message
 from rmqctl.format.profile import PROFILES
 from rmqctl.format.sys_flag import TransactionType
-from rmqctl.operations.placeholder.record import Span, Surroundings, placeholder_records
+from rmqctl.operations.placeholder.pieces import Span, placeholder_records
+from rmqctl.operations.placeholder.record import Surroundings
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore

@@ -8,14 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.format.message import Blank, Damage, Message
-from rmqctl.operations.placeholder.record import (
-    Claim,
-    PlaceholderRecord,
-    Span,
-    placeholder_message,
-    placeholder_records,
-    surroundings,
-)
+from rmqctl.operations.placeholder.pieces import PlaceholderRecord, Span, placeholder_records
+from rmqctl.operations.placeholder.record import Claim, placeholder_message, surroundings
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.operations.placeholder.blocks import PlaceholderBlock, PlaceholderBlocks
-from rmqctl.operations.placeholder.record import Claim, Span, placeholder_message, placeholder_records, surroundings
+from rmqctl.operations.placeholder.pieces import Span, placeholder_records
+from rmqctl.operations.placeholder.record import Claim, placeholder_message, surroundings
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ placeholder needs a body for three reasons (*run* means: tested with real broker
   rolls back a half message (TransactionalMessageServiceImpl).
 
 If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. If the body
-matches BODYCRC, the placeholder keeps the body. If the frame is not whole (`placeholder_records`), the fields come from
+matches BODYCRC, the placeholder keeps the body. If the frame is not whole (`claimed_record`), the fields come from
 the units that point into the damaged range (`Claim`). Fields that a unit does not have get the following values:
 
 - BORNTIMESTAMP is 0. With BORNTIMESTAMP 0, a half message is too old for a transaction check (needSkip).
@@ -47,7 +47,6 @@ The table shows tests with real brokers (tests/interop/test_placeholder_records.
 from __future__ import annotations
 
 import struct
-from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import crc, host, properties
@@ -55,10 +54,8 @@ from rmqctl.format.client_check import PORT_MAX, has_bad_compression, has_bad_po
 from rmqctl.format.cq_unit import DELAY_UNIT_MS, is_ext_address
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, properties_to_bytes, topic_field
 from rmqctl.format.message import (
-    BLANK_SIZE,
     HEADS,
     HOST_V4,
-    MAGIC_BLANK,
     MAGIC_V1,
     MIN_SIZE,
     PLACEHOLDER_SIGN,
@@ -77,19 +74,13 @@ from rmqctl.format.sys_flag import (
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rmqctl.store.config.topics import QueueKey
 
 NAME = properties.PLACEHOLDER
-FILLER_SIZE_MAX = (
-    4 * 1024 * 1024
-)  # maxMessageSize's default; brokers take as much memory for each record that they check
 # flags that a new body does not have: it is neither compressed nor a batch of messages
 _OF_THE_BODY = COMPRESSED | COMPRESSION_TYPE_MASK | NEED_UNWRAP | INNER_BATCH
 _V6_MASK = BORNHOST_V6 | STOREHOST_V6
 _FIELDS_OF_HEAD = Message._fields.index("body")
-_BLANK = struct.Struct(">iI")
 _SHORT = struct.Struct(">h")
 # properties that clients and brokers add, and that nobody needs in a stored message
 _ADDITIONS = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
@@ -130,48 +121,6 @@ class Surroundings(NamedTuple):
     timestamp_max: int
     property_crc: bool
     long_topics: bool
-
-
-class Span(NamedTuple):
-    """A damaged range [begin, end) of one log file.
-
-    All values are physical offsets. The log file has the range [file_begin, file_end). Adjacent damages must be in one
-    range.
-    """
-
-    begin: int
-    end: int
-    file_begin: int
-    file_end: int
-
-
-class PlaceholderRecord(NamedTuple):
-    """A record that will be written over damage: a placeholder, a filler or a blank.
-
-    `claims` are the units of the replaced messages. A filler or a blank has no claims. For a blank, `data` has only the
-    first 8 bytes of the blank. If the size of the record differs from the size in the unit, the unit must change.
-    """
-
-    physical_offset: int
-    size: int
-    data: bytes
-    claims: tuple[Claim, ...] = ()
-
-
-class PlaceholderPlan(NamedTuple):
-    """The records that fill a damaged range, and the claims without a record."""
-
-    records: Iterable[PlaceholderRecord]
-    dropped: list[Claim]
-
-
-class _Piece:
-    """A part [begin, end) of the damaged range, with or without claims."""
-
-    def __init__(self, begin: int, end: int, claims: tuple[Claim, ...] = ()) -> None:
-        self.begin = begin
-        self.end = end
-        self.claims = claims
 
 
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
@@ -246,155 +195,36 @@ def _body_is_right(message: Message) -> bool:
     return not message.body or crc.masked_crc32(message.body) == message.body_crc
 
 
-def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: Surroundings) -> PlaceholderPlan:
-    """Return a plan with records that fill a damaged range completely, in log order.
-
-    The records are built one by one, so a large range does not need much memory. Raises ValueError if the range is too
-    small for a record.
-    """
-    pieces, dropped = _pieces(span, claims, around)
-    for owed in claims:
-        if owed.physical_offset is None and not _place_owed(span, pieces, owed, code, around):
-            dropped.append(owed)
-    return PlaceholderPlan(_records(span, pieces, code, around), dropped)
-
-
-def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
-    """Return the pieces of the damaged range, and the claims without a piece."""
-    pieces: list[_Piece] = []
-    dropped: list[Claim] = []
-    groups = _groups(span, claims, dropped)
-    limit = span.end - BLANK_SIZE if span.end == span.file_end else span.end
-    for number, (at, group) in enumerate(groups):
-        following = groups[number + 1][0] if number + 1 < len(groups) else limit
-        end = min(at + group[0].size, following, limit)
-        if end - at < _least_size(group, around) or not _filled_up_to(pieces, span.begin, at, filler_size_min(around)):
-            dropped += group
-            continue
-        pieces.append(_Piece(at, end, group))
-    if not _filled_up_to(
-        pieces, span.begin, span.end, BLANK_SIZE if span.end == span.file_end else filler_size_min(around)
-    ):
-        raise ValueError(f"{span.end - span.begin} bytes at {span.begin} are too few for a record")
-    return pieces, dropped
-
-
-def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
-    """Return the claims in log order, grouped by physical offset.
-
-    A message with LMQs has several units. The claims for one message form one group.
-    """
-    by_place: dict[int, list[Claim]] = {}
-    for claim in claims:
-        if claim.physical_offset is None:
-            continue
-        if span.begin <= claim.physical_offset < span.end:
-            by_place.setdefault(claim.physical_offset, []).append(claim)
-        else:
-            dropped.append(claim)
-    return [(at, tuple(sorted(by_place[at], key=_is_lmq))) for at in sorted(by_place)]
-
-
-def _is_lmq(claim: Claim) -> bool:
-    return claim.topic.startswith(properties.LMQ_PREFIX)
-
-
-def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
-    """Fill the gap from the last piece to `end`. Return whether the gap is filled.
-
-    A gap of at least `size_min` bytes becomes a new piece. A smaller gap is added to the last piece.
-    """
-    covered = pieces[-1].end if pieces else begin
-    gap = end - covered
-    if gap >= size_min:
-        pieces.append(_Piece(covered, end))
-    elif gap and pieces:
-        pieces[-1].end = end
-    return gap == 0 or pieces != []
-
-
-def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Assign the claim `owed` to a free piece. Return whether a piece was found.
-
-    In log order, the queue offsets of one queue must rise. The first suitable piece with enough room is chosen.
-    """
-    least = _least_size((owed,), around) + 1
-    with_placeholder = least + len(_placeholder_property(code))
-    first, last = 0, len(pieces)
-    for number, piece in enumerate(pieces):
-        offsets = [claim.queue_offset for claim in piece.claims if claim.queue == owed.queue]
-        if offsets and offsets[0] < owed.queue_offset:
-            first = number + 1
-        elif offsets:
-            last = min(last, number)
-    for need, number in product((with_placeholder, least), range(first, last)):
-        piece = pieces[number]
-        rest = piece.end - piece.begin - need
-        if piece.claims or rest < (BLANK_SIZE if piece.end == span.file_end else 0):
-            continue
-        if rest >= filler_size_min(around) or piece.end == span.file_end:
-            pieces.insert(number + 1, _Piece(piece.begin + need, piece.end))
-            piece.end = piece.begin + need
-        piece.claims = (owed,)
-        return True
-    return False
-
-
-def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
-    for piece in pieces:
-        if piece.claims:
-            record = _with_body(_claimed(piece, around), code, property_crc=around.property_crc)
-            yield PlaceholderRecord(piece.begin, len(record), record, piece.claims)
-        else:
-            yield from _fillers(span, piece, code, around)
-
-
-def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
-    """Yield fillers for a piece. No filler is larger than a broker accepts.
-
-    A piece at the end of a file becomes a blank. If the piece is a whole file, a filler precedes the blank, because
-    recovery needs a store time.
-    """
-    at, end = piece.begin, piece.end
-    smallest = filler_size_min(around)
-    if piece.end == span.file_end:
-        end = at + smallest if at == span.file_begin and piece.end - at >= smallest + BLANK_SIZE else at
-    while at < end:
-        size = min(end - at, FILLER_SIZE_MAX)
-        if 0 < end - at - size < smallest:
-            size -= smallest
-        yield PlaceholderRecord(at, size, _filler(at, size, code, around))
-        at += size
-    if at < piece.end:
-        yield PlaceholderRecord(at, piece.end - at, _BLANK.pack(piece.end - at, MAGIC_BLANK))
-
-
-def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
+def filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
     """Return a filler: a record without a queue, and with hosts of zeros.
 
     If the filler is too small for the whole topic, the topic is cut.
     """
     topic = NAME.encode()[: size - filler_size_min(around)]
-    filler = _plain(at, size, bytes(HOST_V4), around)._replace(
+    message = _plain(at, size, bytes(HOST_V4), around)._replace(
         sys_flag=int(TransactionType.ROLLBACK), topic_bytes=topic
     )
-    return _with_body(filler, code, property_crc=around.property_crc)
+    return _with_body(message, code, property_crc=around.property_crc)
 
 
-def _claimed(piece: _Piece, around: Surroundings) -> Message:
-    """Return the placeholder for a piece, without a body."""
-    claim = piece.claims[0]
+def claimed_record(at: int, size: int, claims: tuple[Claim, ...], code: str, around: Surroundings) -> bytes:
+    """Return the placeholder of a message that `claims` lead to.
+
+    `size` is in bytes, and at least `least_size`.
+    """
+    claim = claims[0]
     topic = topic_field(claim.topic, long_topics=around.long_topics)
     if topic is None:
         raise AssertionError("a claim with an impossible topic was dropped before")
-    return _plain(piece.begin, piece.end - piece.begin, around.store_host_bytes, around)._replace(
+    message = _plain(at, size, around.store_host_bytes, around)._replace(
         magic_code=topic.magic,
         queue_id=claim.queue_id,
         queue_offset=claim.queue_offset,
         store_timestamp=_store_timestamp(claim, around),
         topic_bytes=topic.raw[topic_length_size(topic.magic) :],
-        properties_bytes=properties_to_bytes(_needed_properties(piece.claims, around), end_with_separator=True),
+        properties_bytes=properties_to_bytes(_needed_properties(claims, around), end_with_separator=True),
     )
+    return _with_body(message, code, property_crc=around.property_crc)
 
 
 def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Message:
@@ -458,7 +288,7 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
     return needed
 
 
-def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
+def least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
     """Return the size, in bytes, of the smallest placeholder for `claims`.
 
     If a placeholder for `claims` is not possible, the result is larger than any record.
@@ -505,6 +335,11 @@ def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
             if len(replaced) <= size_max:
                 return replaced
     return raw
+
+
+def sign_size(code: str) -> int:
+    """Return the size, in bytes, of the property RMQCTL_DAMAGED with a code."""
+    return len(_placeholder_property(code))
 
 
 def _placeholder_property(value: str) -> bytes:

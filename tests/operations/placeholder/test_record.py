@@ -14,16 +14,13 @@ from hypothesis import strategies as st
 from rmqctl.format import properties
 from rmqctl.format.message import PLACEHOLDER_SIGN, Blank, Damage, Message, decode, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.operations.placeholder.pieces import FILLER_SIZE_MAX, PlaceholderRecord, Span, placeholder_records
 from rmqctl.operations.placeholder.record import (
-    FILLER_SIZE_MAX,
     NAME,
     Claim,
-    PlaceholderRecord,
-    Span,
     Surroundings,
     filler_size_min,
     placeholder_message,
-    placeholder_records,
     surroundings,
 )
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
