@@ -190,9 +190,7 @@ def predict(root: Path, conf: Path, profile: Profile) -> Prediction:
         patch.object(simulation, "CONFIGS", ("delayOffset.json",) if not profile.knows_topic_attributes else ()),
     ):
         restart = simulation.RestartSimulation(store, profile, builder)
-    if restart.refused is None:
-        restart.listen(threads=1)
-    outcome = restart.finish()
+    (outcome,) = simulation.outcomes_of([restart], store, builder, threads=1)
     store.close()
     queues = restart._queues
     assert isinstance(queues, NotedQueues)

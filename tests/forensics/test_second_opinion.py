@@ -60,13 +60,9 @@ def by_columns(root: Path, segment_size: int) -> Said:
     summary = ScanSummary()
     for item in store.commit_log.scan_columns(summary, builder.take, threads=2, segment_size=segment_size):
         if isinstance(item, Damage):
-            damaged = _whole(item)
-            if damaged is None:
-                queues.lost(item)
-                continue
-            described = builder.of(damaged)
-            queues.on_messages(described.messages, damaged)
-            index.on_messages(described)
+            queues.damage(item)
+            if (damaged := _whole(item)) is not None:
+                index.on_messages(builder.of(damaged))
         elif isinstance(item, RecordRun | Message):
             described = item.result if isinstance(item, RecordRun) else builder.of(item)
             queues.on_messages(described.messages)
@@ -88,7 +84,7 @@ def one_by_one(root: Path) -> Said:
             queues.see_message(message)
             index.on_messages(message)
         elif isinstance(item, Damage):
-            queues.lost(item)
+            queues.damage(item)
     queues.finish(summary.end)
     index.finish()
     store.close()

@@ -186,12 +186,17 @@ class QueueCrosscheck:
             except OSError as error:
                 self._give_up(key, error)
 
-    def lost(self, damage: Damage) -> None:
-        """Remember that a range of the log has no records.
+    def damage(self, damage: Damage) -> None:
+        """Process a damaged place of the log.
 
-        If a unit points into the lost range, the message is lost, but the unit is not wrong.
+        A message in it with right lengths has a unit. If a unit points to other damage, the message is lost, but the
+        unit is not wrong.
         """
-        self._lost.append((damage.physical_offset, damage.end))
+        message = damage.message_in_its_place
+        if message is not None:
+            self.on_messages(self._builder.of(message).messages, message)
+        else:
+            self._lost.append((damage.physical_offset, damage.end))
 
     def finish(self, log_end: int) -> None:
         """Check the units that no message confirmed.

@@ -66,7 +66,7 @@ def find_joint(store: ReadOnlyStore, threads: int) -> Finding | None:
     if store.commit_log.has_entries:
         return None
     numbers = _Numbers(store)
-    for item in store.commit_log.scan_columns(ScanSummary(), numbers.builder.take, threads=threads, check_bodies=False):
+    for item in numbers.builder.scan(store.commit_log, threads=threads, check_bodies=False):
         numbers.take(item)
         if len(numbers.jumps) > JUMPS_MAX:
             return None
@@ -89,8 +89,6 @@ class _Numbers:
             self._damage.append(item)
         elif isinstance(item, RecordRun):
             self._rows(item.result.messages)
-        elif isinstance(item, Message):
-            self._rows(self.builder.of(item).messages)
 
     def _rows(self, rows: Rows) -> None:
         rows = rows[~np.isin(rows["sys_flag"] & TRANSACTION_MASK, _IN_NO_QUEUE)]

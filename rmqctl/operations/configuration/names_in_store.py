@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import Unreadable
-from rmqctl.format.message import Message
 from rmqctl.kernels import dispatch_scan, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
@@ -49,9 +47,8 @@ def prepare_scan() -> None:
 def queues_in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
     """Return the queues of all messages of the log. Raises OSError."""
     builder = DispatchRequestBuilder(with_keys=False)
-    for item in store.commit_log.scan_columns(ScanSummary(), builder.take, threads=threads):
-        if isinstance(item, Message):
-            builder.of(item)
+    for _ in builder.scan(store.commit_log, threads=threads):
+        pass  # the builder numbers the queues that it sees
     return builder.keys
 
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.audit.part_audit import CheckedRun
     from rmqctl.forensics.verify import VerifyReport
     from rmqctl.format.columns import Numbers
+    from rmqctl.format.message import Blank
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.operations.doctor.surroundings import UnreadOffsets, WrongSize
@@ -210,13 +211,15 @@ class Examiner:
             return times_of(columns), builder.take(columns) if builder else None
 
         for found in self.store.commit_log.scan_columns(summary, take, threads=self._threads):
-            item = found
             if isinstance(found, RecordRun):
                 times, result = found.result
+                item: Blank | Damage | RecordRun = found._replace(result=result)
                 self._clock.hear(*times)
-                item = found._replace(result=result)
             elif isinstance(found, Message):
+                item = RecordRun(found.physical_offset, found.size, 1, builder.of(found) if builder else None)
                 self._clock.hear([found.physical_offset], [found.store_timestamp])
+            else:
+                item = found
             if self._simulation is not None:
                 self._simulation.hear(item)
             if isinstance(item, Damage):

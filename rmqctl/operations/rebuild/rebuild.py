@@ -46,11 +46,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.forensics.finding import Finding
+    from rmqctl.format.message import Blank
     from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
     from rmqctl.operations.rebuild.selection import Selection
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
-    from rmqctl.store.read.file_scan import RecordRun, ScanItem
+    from rmqctl.store.read.file_scan import RecordRun
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 NO_PLACEHOLDERS = PlaceholderBlocks()
@@ -197,7 +198,7 @@ class Rebuild:
         size = self.geometry.batchconsumequeue_file_size if batch else self.geometry.consumequeue_file_size
         return not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files)
 
-    def _see(self, item: ScanItem | RecordRun) -> None:
+    def _see(self, item: Blank | Damage | RecordRun) -> None:
         """Process the next item of the log."""
         for described in self.log.described(item):
             self._put(described)

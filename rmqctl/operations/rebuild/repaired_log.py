@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 
 from rmqctl.format.cq_unit import DELAY_UNIT_MS
-from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
+from rmqctl.format.message import BAD_BODY_CRC, Damage
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 from rmqctl.operations.placeholder.blocks import are_served
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.dispatch.light_queues import is_left_out_topic
-from rmqctl.store.read.commit_log import FILE_OVERLAP, ScanSummary
+from rmqctl.store.read.commit_log import FILE_OVERLAP
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.file_scan import RecordRun
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rmqctl.format.columns import Flags, Numbers, Rows
+    from rmqctl.format.message import Blank, Message
     from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
-    from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 # damage that brokers dispatch: start() of 4.x checks no bodies, and no broker checks the other two
@@ -107,18 +107,11 @@ class RepairedLog:
         self._placeholders = placeholders
         self._threads = threads
 
-    def items(self, start: int) -> Iterator[ScanItem | RecordRun]:
-        """Scan the log from a physical offset on.
-
-        The `result` of a record run is its DispatchColumns.
-        """
-        for item in self.store.commit_log.scan_columns(
-            ScanSummary(),
-            self.builder.take,
-            threads=self._threads,
-            start=start,
-            stop=self.end,
-            check_bodies=bool(self._placeholders),
+    def items(self, start: int) -> Iterator[Blank | Damage | RecordRun]:
+        """Scan the log from a physical offset on, as `DispatchRequestBuilder.scan` does."""
+        log, check_bodies = self.store.commit_log, bool(self._placeholders)
+        for item in self.builder.scan(
+            log, threads=self._threads, start=start, stop=self.end, check_bodies=check_bodies
         ):
             if item.end <= start:
                 continue
@@ -129,11 +122,13 @@ class RepairedLog:
             else:
                 yield item
 
-    def described(self, item: ScanItem | RecordRun) -> Iterator[DispatchColumns]:
+    def described(self, item: Blank | Damage | RecordRun) -> Iterator[DispatchColumns]:
         """Yield the messages of an item, as they will be after the repair."""
         if isinstance(item, RecordRun):
             yield item.result
-        elif isinstance(item, Damage) and (blocks := self._placeholders.of_damage(item.physical_offset)) is not None:
+        elif not isinstance(item, Damage):
+            return
+        elif (blocks := self._placeholders.of_damage(item.physical_offset)) is not None:
             for block in blocks if item.code != FILE_OVERLAP else ():  # it begins where damage may begin, too
                 described = self.builder.take(block.columns())
                 if len(described.messages):
@@ -202,8 +197,6 @@ class RepairedLog:
         return configured[min(max(queue_id, 0), len(configured) - 1)]
 
 
-def _dispatched(item: ScanItem) -> Message | None:
-    """Return the message of an item that brokers dispatch, or None."""
-    if isinstance(item, Damage):
-        return item.message_in_its_place if item.code in DISPATCHED else None
-    return item if isinstance(item, Message) else None
+def _dispatched(damage: Damage) -> Message | None:
+    """Return the message in a damaged place that brokers dispatch, or None."""
+    return damage.message_in_its_place if damage.code in DISPATCHED else None

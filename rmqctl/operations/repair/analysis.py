@@ -31,7 +31,7 @@ from rmqctl.operations.repair.notes import has_unit, note_of_gap, notes_of_mispl
 from rmqctl.operations.repair.present_start import PresentStart, is_short_file
 from rmqctl.operations.repair.replacements import Replacements
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import FILE_OVERLAP, SERVED, UNREADABLE, ScanSummary, is_served
+from rmqctl.store.read.commit_log import FILE_OVERLAP, SERVED, UNREADABLE, is_served
 from rmqctl.store.read.file_scan import FileScan, RecordRun, end_position, next_readable
 from rmqctl.store.recovery.data_loss import LossCounter
 from rmqctl.store.recovery.replay import LONGEST_V1_TOPIC
@@ -127,8 +127,7 @@ class RecoveryAnalysis:
         Raises Unreadable if a part of the log, or a queue, cannot be read. Raises BadRequest if more bytes of the log
         need placeholders than the policy allows.
         """
-        log = self._store.commit_log
-        for item in log.scan_columns(ScanSummary(), self._builder.take, threads=self._policy.threads):
+        for item in self._builder.scan(self._store.commit_log, threads=self._policy.threads):
             self._see(item)
         if self._pending and self._policy.keep_going:
             self._end_at_damage(self._pending)
@@ -141,7 +140,7 @@ class RecoveryAnalysis:
         self.notes += [note_of_gap(self._store, gap) for gap in self.kept.gaps(end)]
         self.notes += [*notes_of_misplaced(self._store, self.kept.damages(end)), *notes_of_renamed(self.renamed)]
 
-    def _see(self, item: Message | Blank | Damage | RecordRun) -> None:
+    def _see(self, item: Blank | Damage | RecordRun) -> None:
         if not isinstance(item, Damage):
             if self._pending:
                 self._replace_pending(item.physical_offset)
@@ -153,8 +152,6 @@ class RecoveryAnalysis:
             self.end.reason = f"no file has {end_at}: brokers of {self._policy.profile.label} wait there for ever"
         if isinstance(item, RecordRun):
             self._messages(item.result, item.end)
-        elif isinstance(item, Message):
-            self._messages(self._builder.of(item), item.end)
         elif isinstance(item, Damage):
             self._damage(item)
         elif not self.end.is_final:

@@ -71,7 +71,7 @@ class KeptLog:
         """
         for damage in self._damages:
             if damage.message_in_its_place is None and damage.physical_offset < end:
-                self.queues.lost(damage)
+                self.queues.damage(damage)
         self.queues.finish(end)
         if self.index is not None:
             self.index.finish()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
-from rmqctl.format.message import Damage, Message
+from rmqctl.format.message import Damage
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.operations.repair.planned_store import planned_store
 from rmqctl.store.config import store_path
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.operations.plan import RepairPlan
     from rmqctl.operations.repair.needed_rebuilds import NeededRebuilds
-    from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.recovery.simulated_queues import BuiltSpans
     from rmqctl.store.recovery.simulation import QueueOutcome, RestartOutcome
 
@@ -71,11 +70,13 @@ def rehearse(
         log, summary = planned.commit_log, ScanSummary()
         if audit is not None or reading:
             begin = log.min_offset if audit is not None else min(start.scanned_from for start in reading)
-            for item in log.scan_columns(summary, builder.take, threads=threads, start=begin):
+            for item in builder.scan(log, summary=summary, threads=threads, start=begin):
                 for start in reading:
                     start.hear(item)
-                if audit is not None:
-                    _audit(audit, builder, item)
+                if audit is not None and isinstance(item, RecordRun):
+                    audit.on_messages(item.result.messages)
+                elif audit is not None and isinstance(item, Damage):
+                    audit.damage(item)
         findings = Counter[str]()
         if audit is not None:
             audit.finish(summary.end)
@@ -84,19 +85,6 @@ def rehearse(
                     findings[finding.code] += finding.count
         normal, abnormal = (start.finish() for start in starts)
         return Rehearsal(normal, abnormal, findings)
-
-
-def _audit(audit: QueueCrosscheck, builder: DispatchRequestBuilder, item: ScanItem | RecordRun) -> None:
-    if isinstance(item, RecordRun):
-        audit.on_messages(item.result.messages)
-    elif isinstance(item, Message):
-        audit.on_messages(builder.of(item).messages)
-    elif isinstance(item, Damage):
-        message = item.message_in_its_place
-        if message is None:
-            audit.lost(item)
-        else:
-            audit.on_messages(builder.of(message).messages, message)
 
 
 def with_next_start(
@@ -139,7 +127,7 @@ def _listen(
     starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
     if not starts:
         return
-    for item in store.commit_log.scan_columns(ScanSummary(), builder.take, threads=threads, start=min(starts)):
+    for item in builder.scan(store.commit_log, threads=threads, start=min(starts)):
         for restart in now:
             restart.hear(item)
         if item.end <= end:

@@ -18,16 +18,15 @@ import numpy as np
 
 from rmqctl.errors import BadRequest, Unreadable, read_hint
 from rmqctl.format.checkpoint import Checkpoint
-from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.format.message import Blank, Damage
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.operations.plan import RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.journal.changes import Delete, Resize, Zero
-from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
+from rmqctl.store.read.commit_log import UNREADABLE, is_served
 from rmqctl.store.read.consume_queue import ConsumeQueue
-from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery.data_loss import LossCounter, QueueOutcome
 from rmqctl.text import counted
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.file_scan import RecordRun
     from rmqctl.store.read.index.index_service import IndexService
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -77,9 +77,7 @@ class Truncation:
         if not log.min_offset <= to <= log.queue.end:
             hint = f"its messages reach from {log.min_offset} to {log.end()[0]}"
             raise BadRequest("the log cannot end", path=str(self._store.path.root), offset=to, hint=hint)
-        for item in log.scan_columns(
-            ScanSummary(), self._builder.take, threads=self._threads, start=max(to - 1, log.min_offset)
-        ):
+        for item in self._builder.scan(log, threads=self._threads, start=max(to - 1, log.min_offset)):
             self._see(item)
         if not self._is_boundary and to not in (log.min_offset, log.queue.end):
             raise self._no_boundary()
@@ -113,7 +111,7 @@ class Truncation:
             hint = f"`rmqctl recover --keep-going` keeps them; --to {self._to} drops them"
             raise BadRequest(what, path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
 
-    def _see(self, item: Message | Blank | Damage | RecordRun) -> None:
+    def _see(self, item: Blank | Damage | RecordRun) -> None:
         if isinstance(item, Damage):
             if item.code in UNREADABLE and item.end > self._to:
                 raise Unreadable(item.detail, path=item.path, offset=item.physical_offset, hint=read_hint(item.detail))
@@ -129,7 +127,7 @@ class Truncation:
             self._bound(item.physical_offset, item.end)
             self._is_tail_over |= item.physical_offset >= self._to
             return
-        messages = item.result.messages if isinstance(item, RecordRun) else self._builder.of(item).messages
+        messages = item.result.messages
         places = messages["physical_offset"]
         at = int(np.searchsorted(places, self._to))
         if places[0] <= self._to <= item.end:

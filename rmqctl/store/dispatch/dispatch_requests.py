@@ -10,7 +10,7 @@ import numpy as np
 from rmqctl.format import properties
 from rmqctl.format.client_check import has_bad_compression, has_bad_port
 from rmqctl.format.index_entry import key_hash, tag_key_hash, unique_key_hash
-from rmqctl.format.message import PLACEHOLDER_SIGN, tags_code
+from rmqctl.format.message import PLACEHOLDER_SIGN, Message, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.kernels import dispatch_scan
 from rmqctl.kernels.dispatch_scan import (
@@ -29,15 +29,18 @@ from rmqctl.kernels.dispatch_scan import (
     DispatchTable,
 )
 from rmqctl.kernels.warm_up import runs_plain
+from rmqctl.store.read.commit_log import ScanSummary
+from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rmqctl.format.columns import Numbers, Rows
-    from rmqctl.format.message import Message
+    from rmqctl.format.message import Blank, Damage
     from rmqctl.kernels.dispatch_scan import Queue
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.commit_log import CommitLog
 
 
 class DispatchColumns(NamedTuple):
@@ -104,6 +107,36 @@ class DispatchRequestBuilder:
     def leave_keys_out(self) -> None:
         """Stop hashing keys and TAGS, because the caller does not need the hashes."""
         self.with_keys = self.with_tags = False
+
+    def scan(
+        self,
+        log: CommitLog,
+        *,
+        threads: int,
+        start: int | None = None,
+        stop: int | None = None,
+        summary: ScanSummary | None = None,
+        check_bodies: bool = True,
+        exact: bool = False,
+    ) -> Iterator[Blank | Damage | RecordRun]:
+        """Scan the log as `CommitLog.scan_columns` does.
+
+        The `result` of each record run is its DispatchColumns. A message that the scan yields on its own, because it is
+        long or of DLedger, is a record run, too. Raises OSError.
+        """
+        for item in log.scan_columns(
+            summary or ScanSummary(),
+            self.take,
+            threads=threads,
+            start=start,
+            stop=stop,
+            check_bodies=check_bodies,
+            exact=exact,
+        ):
+            if isinstance(item, Message):
+                yield RecordRun(item.physical_offset, item.size, 1, self.of(item))
+            else:
+                yield item
 
     def take(self, columns: Columns) -> DispatchColumns:
         """Return the dispatch columns for the messages of a record run."""

@@ -49,7 +49,7 @@ from rmqctl.store.engine.running_flags import RunningFlags
 from rmqctl.store.engine.schedule import ScheduleMessageService
 from rmqctl.store.ha.log_source import LogFiles
 from rmqctl.store.journal.journals import check_none_unfinished, in_use
-from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
+from rmqctl.store.read.commit_log import UNREADABLE, is_served
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.store_file_sizes import geometry_of_store
@@ -335,19 +335,13 @@ class MessageStore:
             return
         log = self._before.commit_log
         log.queue.refresh()
-        for item in log.scan_columns(
-            ScanSummary(), self._builder.take, threads=self._threads, start=start, stop=stop, exact=True
-        ):
-            described = item.result if isinstance(item, RecordRun) else None
-            message = item if isinstance(item, Message) else None
-            if isinstance(item, Damage) and is_served(item):
-                message = item.message_in_its_place
-            if message is not None:
-                described = self._builder.of(message)
-            if isinstance(item, Damage) and item.code in UNREADABLE:
+        for item in self._builder.scan(log, threads=self._threads, start=start, stop=stop, exact=True):
+            if isinstance(item, RecordRun):
+                self._dispatcher.dispatch(item.result)
+            elif isinstance(item, Damage) and item.code in UNREADABLE:
                 raise OSError(errno.EIO, item.detail, log.path_of(item.physical_offset))
-            if described is not None:
-                self._dispatcher.dispatch(described)
+            elif isinstance(item, Damage) and is_served(item) and (message := item.message_in_its_place) is not None:
+                self._dispatcher.dispatch(self._builder.of(message))
         log.queue.close()
 
     def _message_at(self, physical_offset: int) -> Message | None:

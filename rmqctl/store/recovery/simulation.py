@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.format import checkpoint
-from rmqctl.format.message import Damage, Message
+from rmqctl.format.message import Damage
 from rmqctl.format.profile import profile_of, start_rules
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
@@ -21,7 +21,6 @@ from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.empty_config import starts_empty
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.data_loss import DataLoss, LossCounter
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.columns import Rows
+    from rmqctl.format.message import Blank
     from rmqctl.format.profile import Profile, StartRules
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
-    from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.simulated_queues import BuiltSpans
 
@@ -200,25 +199,17 @@ class RestartSimulation:
             if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
                 self._losses.damage(damage)
 
-    def hear(self, item: ScanItem | RecordRun) -> None:
-        """Simulate one item of a log scan with the `builder` of this simulation."""
+    def hear(self, item: Blank | Damage | RecordRun) -> None:
+        """Simulate one item of a scan by the `builder` of this simulation."""
         if isinstance(item, Damage):
             self.damage(item)
         elif isinstance(item, RecordRun):
             self.on_messages(item.result)
-        elif isinstance(item, Message):
-            self.on_messages(self._builder.of(item))
 
     def pass_over(self, end: int) -> None:
         """Accept the log up to `end` unread: its messages must have their units."""
         if self._scan is not None:
             self._scan.pass_over(end)
-
-    def listen(self, threads: int) -> None:
-        """Scan the log, from `scanned_from` on. Raises OSError."""
-        log, start = self._store.commit_log, self.scanned_from
-        for item in log.scan_columns(ScanSummary(), self._builder.take, threads=threads, start=start):
-            self.hear(item)
 
     def finish(self) -> RestartOutcome:
         """Cut the log, simulate start(), and return the result."""
@@ -351,8 +342,7 @@ class RestartSimulation:
         """Dispatch most of the log in large steps: `finish` goes record by record."""
         if log_end - reput.start <= SMALL_CATCH_UP:
             return
-        log = self._store.commit_log
-        for item in log.scan_columns(ScanSummary(), self._builder.take, threads=1, start=reput.start, stop=log_end):
+        for item in self._builder.scan(self._store.commit_log, threads=1, start=reput.start, stop=log_end):
             if isinstance(item, RecordRun):
                 reput.on_messages(item.result.messages, log_end)
 
@@ -389,10 +379,7 @@ def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode:
     """
     warm_up(scan, dispatch_scan, size=store.allocated)
     builder = DispatchRequestBuilder(with_keys=False)
-    restart = RestartSimulation(store, profile, builder, mode)
-    if restart.refused is None:
-        restart.listen(threads)
-    return restart.finish()
+    return outcomes_of([RestartSimulation(store, profile, builder, mode)], store, builder, threads)[0]
 
 
 def restarts_by_rules(
@@ -408,10 +395,16 @@ def restarts_by_rules(
     warm_up(scan, dispatch_scan, size=store.allocated)
     builder = DispatchRequestBuilder(with_keys=False)
     restarts = [RestartSimulation(store, profile_of(same[-1]), builder) for same in by_rules.values()]
+    outcomes = outcomes_of(restarts, store, builder, threads)
+    return [(tuple(same), outcome) for same, outcome in zip(by_rules.values(), outcomes, strict=True)]
+
+
+def outcomes_of(
+    restarts: Sequence[RestartSimulation], store: ReadOnlyStore, builder: DispatchRequestBuilder, threads: int
+) -> list[RestartOutcome]:
+    """Scan the log once for all restarts, and return their outcomes."""
     starts = [restart.scanned_from for restart in restarts if restart.refused is None]
-    if starts:
-        log = store.commit_log
-        for item in log.scan_columns(ScanSummary(), builder.take, threads=threads, start=min(starts)):
-            for restart in restarts:
-                restart.hear(item)
-    return [(tuple(same), restart.finish()) for same, restart in zip(by_rules.values(), restarts, strict=True)]
+    for item in builder.scan(store.commit_log, threads=threads, start=min(starts)) if starts else ():
+        for restart in restarts:
+            restart.hear(item)
+    return [restart.finish() for restart in restarts]

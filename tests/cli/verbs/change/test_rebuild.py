@@ -17,10 +17,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from rmqctl.format.message import Blank, Damage
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.store.journal.transaction import undo_last
-from rmqctl.store.read.file_scan import RecordRun, ScanItem
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, tree_hash, unpack
 from tests.store.engine.test_dispatcher import index_content, queue_bytes
@@ -217,7 +218,7 @@ def test_ctrl_c_leaves_the_old_store_and_resume_makes_the_new(
     queues, index, before = queue_bytes(store), index_content(store), tree_hash(store)
     on_messages = Rebuild._see
 
-    def and_then_ctrl_c(self: Rebuild, item: ScanItem | RecordRun) -> None:
+    def and_then_ctrl_c(self: Rebuild, item: Blank | Damage | RecordRun) -> None:
         on_messages(self, item)
         signal.raise_signal(signal.SIGINT)
 
@@ -324,7 +325,7 @@ def test_a_store_that_changes_under_it_is_left_alone(
     store = golden("497-basic")
     on_messages = Rebuild._see
 
-    def and_a_broker_starts(self: Rebuild, item: ScanItem | RecordRun) -> None:
+    def and_a_broker_starts(self: Rebuild, item: Blank | Damage | RecordRun) -> None:
         on_messages(self, item)
         (store / "abort").touch()
 
