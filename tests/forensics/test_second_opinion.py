@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.forensics.audit import index_audit
+from rmqctl.forensics.audit import index_audit, index_entries
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.units import unit_audit
@@ -49,7 +49,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows, blocks and lists of events so small that their borders lie everywhere."""
     warm_up(*KERNELS)
     monkeypatch.setattr(unit_audit, "WINDOW_MAX", 16)
-    monkeypatch.setattr(index_audit, "ENTRIES_PER_BLOCK", 37)
+    monkeypatch.setattr(index_entries, "ENTRIES_PER_BLOCK", 37)
     monkeypatch.setattr(index_audit, "EVENTS_AT_ONCE", 9)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.forensics.audit.index_audit import FileCheck
+from rmqctl.forensics.audit.index_entries import FileCheck
 from rmqctl.forensics.finding import Finding
 from rmqctl.format import properties
 from rmqctl.format.index_entry import (

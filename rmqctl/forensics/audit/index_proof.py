@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.audit.index_audit import IndexAudit, TagsCounts
+from rmqctl.forensics.audit.index_entries import IndexEntries
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.message import Damage, Message
 from rmqctl.store.config.store_path import INDEX
@@ -73,10 +74,12 @@ def prove_file(store: ReadOnlyStore, name: str) -> FileProof:
         found = []
     if not found:
         return FileProof(is_right=False, entries=0, first=0, last=0)
-    audit = IndexAudit(store, DispatchRequestBuilder(with_keys=False), files=found)
-    audit.check_files()
-    first, last = _ends(found[0]) if audit.entries and not audit.findings else (0, 0)
-    return FileProof(not audit.findings, audit.entries, first, last)
+    entries = IndexEntries(store)
+    for _ in entries.checked(found):
+        pass
+    is_right = not entries.findings
+    first, last = _ends(found[0]) if entries.entries and is_right else (0, 0)
+    return FileProof(is_right, entries.entries, first, last)
 
 
 def _ends(file: IndexFile) -> tuple[int, int]:

@@ -1,0 +1,237 @@
+"""The entries of the index, checked without the log: chains, order, headers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqctl.forensics.finding import Finding
+from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
+from rmqctl.kernels import index_match
+from rmqctl.kernels.index_match import INDEX_EVENTS
+from rmqctl.store.read.index.index_service import SLOTS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqctl.format.columns import Bytes, Row
+    from rmqctl.store.read.index.index_service import IndexFile
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+ENTRIES_PER_BLOCK = 65536
+
+
+class Block(NamedTuple):
+    """Successive entries of one index file.
+
+    The block has the bytes of the entries and the number of the first entry. The block marks the entries that are not
+    compared.
+    """
+
+    file: FileCheck
+    first: int
+    data: Bytes
+    skipped: Bytes
+    incomplete: bool
+
+    def entry(self, number: int) -> IndexEntry:
+        """Return one entry of the block."""
+        at = (number - self.first) * INDEX_ENTRY.size
+        return IndexEntry._make(INDEX_ENTRY.struct.unpack(self.data[at : at + INDEX_ENTRY.size].tobytes()))
+
+
+class IndexEntries:
+    """Reads the entries of an index; `findings` tells what is wrong with them."""
+
+    def __init__(self, store: ReadOnlyStore) -> None:
+        self.findings: list[Finding] = []
+        self.entries = 0  # that were read
+        self.last_offset = 0  # the physical offset in the last entry that is in order
+        self.is_incomplete = False  # some entries were not read: a key without an entry may have one
+        self._store = store
+        self._open: dict[str, Finding] = {}  # by code, the finding that may go on
+        self._events = np.zeros(3 * ENTRIES_PER_BLOCK, INDEX_EVENTS)
+
+    def cannot_be_read(self, error: OSError) -> None:
+        """Add the finding for an index that cannot be read to its end."""
+        self.is_incomplete = True
+        path = self._store.storage.display(self._store.index.folder)
+        self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
+
+    def checked(self, files: Iterable[IndexFile]) -> Iterator[Block]:
+        """Check slots, order and headers of `files`, and yield their entries.
+
+        The check of a block needs the first entry of the next block.
+        """
+        before: Block | None = None
+        whole = True
+        try:
+            for block in self._blocks(files):
+                if before is not None:
+                    following = int.from_bytes(
+                        block.data[INDEX_ENTRY.offset("phyOffset") :][:8].tobytes(), "big", signed=True
+                    )
+                    yield self._checked(before, following, last_of_file=block.file is not before.file)
+                before = block
+        except OSError as error:
+            self.cannot_be_read(error)
+            whole = False
+        if before is not None:
+            yield self._checked(before, -1, last_of_file=whole)
+
+    def _blocks(self, files: Iterable[IndexFile]) -> Iterator[Block]:
+        for index_file in files:
+            file = index_file.file
+            header = index_file.header()
+            problem = self._store.index.length_problem(index_file)
+            if problem is not None:
+                self.findings.append(Finding("index-length", file.name, None, problem, file_offset=0))
+                self.is_incomplete = True
+            if header is None or index_file.slots > SLOTS_MAX:
+                continue
+            check = FileCheck(index_file, header)
+            has_entries = False
+            for first, data in index_file.entry_blocks(header.index_count, ENTRIES_PER_BLOCK):
+                has_entries = True
+                yield self._block_of(check, first, data)
+            if not has_entries:
+                self._end_file(check)
+
+    def _block_of(self, check: FileCheck, first: int, data: bytes) -> Block:
+        raw = np.frombuffer(data, np.uint8)
+        skipped = np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8)
+        self.entries += len(skipped)
+        return Block(check, first, raw, skipped, self.is_incomplete)
+
+    def unchecked(self, begin: int, end: int) -> Iterator[Block]:
+        """Yield the entries of messages in [begin, end), which are not checked.
+
+        Entries may be left out if the index files are not in order. Then `entries` is too low.
+        """
+        for index_file, header in self._store.index.files_between(begin, end):
+            check = FileCheck(index_file, header)
+            first, behind = (index_file.first_reaching(offset, header.index_count) for offset in (begin, end))
+            for number, data in index_file.entry_blocks(behind, ENTRIES_PER_BLOCK, first):
+                yield self._block_of(check, number, data)
+
+    def _checked(self, block: Block, following: int, *, last_of_file: bool) -> Block:
+        events = self._events
+        self.last_offset, used = index_match.check_entries(
+            block.data, block.first, block.file.heads, self.last_offset, following, block.skipped, events
+        )
+        for event in events[:used]:
+            self._check_event(event, block)
+        block.file.on_messages(block)
+        if last_of_file:
+            self._end_file(block.file)
+        return block
+
+    def _end_file(self, check: FileCheck) -> None:
+        if check.index_file.file.size == self._store.index.usual_size:
+            self.findings += check.finish()
+        check.index_file.file.close()
+
+    def _check_event(self, event: Row, block: Block) -> None:
+        number, value = int(event["entry"]), int(event["value"])
+        entry = block.entry(number)
+        if event["kind"] == index_match.ORDER:
+            detail = f"entry {number} leads to {entry.phy_offset}, the one before to {value}"
+            self.add("index-order", block, number, detail, int(event["count"]))
+            return
+        problem = f"keyHash {entry.key_hash} is negative"
+        if event["kind"] == index_match.CHAIN:
+            problem = f"prevIndex is {entry.prev_index}, the slot's entry before it is {value}"
+        self.add("index-chain", block, number, f"entry {number}: {problem}", int(event["count"]))
+
+    def add(self, code: str, block: Block, number: int, detail: str, count: int) -> None:
+        """Add a finding on `count` entries from `number` on.
+
+        If the last finding with this code ends there, it counts them, too.
+        """
+        before = self._open.get(code)
+        file_offset = block.file.place(number)
+        if before is not None and before.path == block.file.name and _ends_at(before) == file_offset:
+            before.count += count
+            return
+        at = block.entry(number).phy_offset
+        finding = Finding(code, block.file.name, at, detail, file_offset=file_offset, count=count)
+        self._open[code] = finding
+        self.findings.append(finding)
+
+
+def _ends_at(finding: Finding) -> int | None:
+    return None if finding.file_offset is None else finding.file_offset + finding.count * INDEX_ENTRY.size
+
+
+class FileCheck:
+    """The chains of entries in one file, compared with its slots and header.
+
+    `heads` (int32) has the number of the newest entry of each slot.
+    """
+
+    def __init__(self, index_file: IndexFile, header: IndexHeader) -> None:
+        self.index_file = index_file
+        self.header = header
+        self.bounds = np.array(
+            [header.begin_timestamp, header.end_timestamp, header.index_count], np.int64
+        )  # the values that the merge needs
+        self.name = index_file.file.name
+        self.heads = np.zeros(index_file.slots, np.int32)
+        self.first: IndexEntry | None = None
+        self.last: IndexEntry | None = None
+
+    def place(self, number: int) -> int:
+        """Return the position of an entry in the file."""
+        return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
+
+    def on_messages(self, block: Block) -> None:
+        """Process the entries of a block. Blocks must be in the order of the file."""
+        self.first = self.first or block.entry(block.first)
+        self.last = block.entry(block.first + len(block.skipped) - 1)
+
+    def finish(self) -> Iterator[Finding]:
+        """Yield the differences between slots, header and entries."""
+        yield from self._wrong_slots()
+        for field, problem in self._header_problems(int(np.count_nonzero(self.heads))):
+            yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
+
+    def _wrong_slots(self) -> Iterator[Finding]:
+        """Yield a finding if slots do not point to the newest entries of their chains."""
+        found: Finding | None = None
+        for first, data in self.index_file.slot_blocks():
+            stored = np.frombuffer(data, ">i4")
+            wrong = np.flatnonzero(stored != self.heads[first : first + len(stored)])
+            if found is None and len(wrong):
+                slot = first + int(wrong[0])
+                detail = f"slot {slot} leads to entry {stored[wrong[0]]}, its newest is {self.heads[slot]}"
+                found = Finding(
+                    "index-chain", self.name, None, detail, file_offset=INDEX_HEADER.size + slot * SLOT_SIZE, count=0
+                )
+            if found is not None:
+                found.count += len(wrong)
+        if found is not None:
+            yield found
+
+    def _header_problems(self, occupied: int) -> Iterator[tuple[str, str]]:
+        header = self.header
+        if not ENTRY_FIRST <= header.index_count <= self.index_file.capacity:
+            yield "indexCount", f"indexCount is {header.index_count}, the file has room for {self.index_file.capacity}"
+        entries = header.index_count - 1
+        if (
+            not occupied <= header.hash_slot_count <= max(entries, occupied)
+        ):  # brokers up to 4.7.0 count entries, later ones slots
+            yield (
+                "hashSlotCount",
+                f"hashSlotCount is {header.hash_slot_count}: {occupied} slots are used, by {entries} entries",
+            )
+        if self.first and self.first.phy_offset != header.begin_phy_offset:
+            yield (
+                "beginPhyOffset",
+                f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self.first.phy_offset}",
+            )
+        if self.last and self.last.phy_offset != header.end_phy_offset:
+            yield (
+                "endPhyOffset",
+                f"endPhyOffset is {header.end_phy_offset}, the last entry leads to {self.last.phy_offset}",
+            )
