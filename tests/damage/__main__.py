@@ -9,8 +9,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from rmqctl.kernels import scan
 from rmqctl.kernels.kernel_cache import find_cache
-from rmqctl.kernels.warm_up import cache_where
+from rmqctl.kernels.warm_up import cache_where, warm_up
 from tests.conftest import DATA
 from tests.damage.case import Case, draw
 from tests.damage.pristine import Pristine, stores_of
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="print each failing case with as few kinds as show it")
     options = parser.parse_args()
     cache_where(find_cache)
+    warm_up(scan)  # opens the cache's folder, which no case may count as left open
     with tempfile.TemporaryDirectory(prefix="rmqctl-damage-") as folder:
         scratch = options.keep or Path(folder)
         stores = stores_of(options.golden, Path(folder))

@@ -14,7 +14,7 @@ from rmqctl.forensics.doctor.causes import RANK
 from rmqctl.forensics.doctor.damaged_ranges import DamagedRanges
 from rmqctl.forensics.doctor.group import Group
 from rmqctl.forensics.doctor.index_clues import other_keys
-from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file, with_other_tags
+from rmqctl.forensics.doctor.queue_clues import misnamed_records, replaced_file, with_other_tags
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.mapped_file_queue import EMPTY_FILE, OFFSET_MAX
 from rmqctl.store.config.config_file import TOPICS_CONFIG
@@ -313,7 +313,7 @@ class _Attribution:
         return self._ranges.near(at, at + finding.size)
 
     def _queues(self, of_queue: dict[QueueKey, list[Finding]]) -> None:
-        moved = moved_records(of_queue)
+        moved = misnamed_records(of_queue)
         numbers = self._records("record-of-another-queue", [one for found in moved.values() for _, one in found])
         self._moved = set(moved)
         rest = {key: [one for one in found if id(one) not in numbers] for key, found in of_queue.items()}

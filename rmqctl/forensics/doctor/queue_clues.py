@@ -23,7 +23,7 @@ FEW = 2  # more records are no flipped bits: the files of two queues were swappe
 MANY_QUEUES = 3
 
 
-def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> dict[int, list[tuple[QueueKey, Finding]]]:
+def misnamed_records(of_queue: Mapping[QueueKey, list[Finding]]) -> dict[int, list[tuple[QueueKey, Finding]]]:
     """Return the findings on records that name a wrong queue, by physical offset.
 
     A record names a wrong queue if the unit for the record is in another queue. Each finding comes with its queue.

@@ -1,4 +1,4 @@
-"""The records that `recover --keep-going` writes over damaged bytes.
+"""The records that `recover` writes over damaged bytes.
 
 `record.py` builds the records.
 """

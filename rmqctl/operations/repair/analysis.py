@@ -51,7 +51,7 @@ KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and damage be
 
 @dataclass(frozen=True)
 class RecoveryPolicy:
-    """How a store is recovered."""
+    """The choices of the operator, and what an analysis before this one has found."""
 
     profile: Profile  # of the broker that starts
     mode: Mode | None = None  # None: abnormal if the file `abort` exists
@@ -63,7 +63,7 @@ class RecoveryPolicy:
 
 
 class LogEnd:
-    """Finds the end of the log while a scan reads the log.
+    """The end of the log: as far as a scan has read it, until there is a `reason`.
 
     An empty log file continues the log if the file begins at the end of the previous file. After a gap, a log file
     continues the log if the file has messages.
@@ -88,6 +88,10 @@ class LogEnd:
         goes_on = self._files.find(blank.end)
         self.offset = blank.physical_offset if goes_on is None else blank.end
 
+    def stop_at(self, damage: Damage, why: str = "") -> None:
+        """End the log for good where the last record before a damage ends."""
+        self.reason = f"{damage.code} at {damage.physical_offset}: {damage.detail}{why}"
+
 
 class RecoveryAnalysis:
     """Analyses how a store is recovered under `policy`, and changes nothing.
@@ -99,7 +103,7 @@ class RecoveryAnalysis:
     def __init__(self, store: ReadOnlyStore, policy: RecoveryPolicy) -> None:
         self._builder = DispatchRequestBuilder(with_keys=store.conf.index_enabled, with_tags=True)
         self.start = PresentStart(store, policy.profile, self._builder, policy.mode)
-        if self.start.as_is.dropped_index_files():
+        if self.start.now.dropped_index_files():
             self._builder.leave_keys_out()
         self.replaced = Replacements(store, policy.profile, self._builder, policy.placeholders_limit)
         self.kept = KeptLog(store, self._builder, self.replaced.placeholders)
@@ -158,7 +162,7 @@ class RecoveryAnalysis:
             self.end.blank(item)
 
     def _messages(self, described: DispatchColumns, end: int) -> None:
-        start, begin = self.start.scanned, int(described.messages[0]["physical_offset"])
+        start, begin = self.start.corrected, int(described.messages[0]["physical_offset"])
         start.on_messages(described)
         if not self.end.is_final:
             scan_end = start.scan_end
@@ -182,7 +186,7 @@ class RecoveryAnalysis:
         if damage.code in UNREADABLE:
             path = damage.path or self._store.commit_log.path_of(damage.physical_offset)
             raise Unreadable(damage.detail, path=path, offset=damage.physical_offset, hint=read_hint(damage.detail))
-        self.start.scanned.damage(damage)
+        self.start.corrected.damage(damage)
         if damage.code == "file-length":
             self._see_excess(damage)
         if not self.end.is_final and self._is_to_be_replaced(damage):
@@ -191,8 +195,8 @@ class RecoveryAnalysis:
         keep_going, is_kept = self._policy.keep_going, is_served(damage)
         if self._pending and (is_kept or not keep_going):
             self._replace_pending(damage.physical_offset)
-        if not self.end.is_final and not (keep_going and is_kept) and self.start.ends_at(damage):
-            self.end.reason = f"{damage.code} at {damage.physical_offset}: {damage.detail}"
+        if not self.end.is_final and not (keep_going and is_kept) and self.start.has_ended(damage):
+            self.end.stop_at(damage)
             self.end.is_at_damage = True
         if self.end.is_final:
             self.losses.damage(damage)
@@ -252,8 +256,7 @@ class RecoveryAnalysis:
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
         """End the log at the first of the damaged places `damages`, which are all lost."""
-        first = damages[0]
-        self.end.reason = f"{first.code} at {first.physical_offset}: {first.detail}{why}"
+        self.end.stop_at(damages[0], why)
         for damage in damages:
             self.losses.damage(damage)
 
@@ -315,7 +318,7 @@ class RecoveryAnalysis:
         bases = [file.file_from_offset for file in files if file.file_from_offset < end]
         if not bases:
             return end
-        if self.start.as_is.mode is Mode.ABNORMAL:
+        if self.start.now.mode is Mode.ABNORMAL:
             return bases[third_from_end(len(bases))]
         rules = start_rules(self._policy.profile.version, self._store.conf.start)
         return bases[start_file(Mode.NORMAL, rules, bases, end, lambda _: True).number]
@@ -349,7 +352,7 @@ class RecoveryAnalysis:
         knows_topics = self._policy.profile.knows_long_topics or all(
             len(topic) <= LONGEST_V1_TOPIC for topic, _ in self._builder.queues
         )
-        if self.start.as_is.dispatch_fails or not knows_topics:
+        if self.start.now.dispatch_fails or not knows_topics:
             return self.end.offset
         return self.kept.whole_from(self.end.offset)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.verify import BROKER_OVERLOOKS
 from rmqctl.operations.plan import Step
-from rmqctl.operations.repair.planned_store import planned_store
+from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.journal.changes import Delete, Resize
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.store_file_sizes import geometry_of_store
@@ -23,44 +23,44 @@ if TYPE_CHECKING:
 
 
 class PresentStart:
-    """A start on the store as it is (`as_is`).
+    """A start on the store as it is (`now`).
 
     If load() refuses the store, the end of the log is found by a start on the same store with right file lengths
-    (`scanned`). If load() would refuse that one, too, `scanned` is `as_is`.
+    (`corrected`). If load() would refuse that one, too, `corrected` is `now`.
     """
 
     def __init__(
         self, store: ReadOnlyStore, profile: Profile, builder: DispatchRequestBuilder, mode: Mode | None
     ) -> None:
-        self.as_is = self.scanned = RestartSimulation(store, profile, builder, mode)
+        self.now = self.corrected = RestartSimulation(store, profile, builder, mode)
         self._log = store.commit_log.queue
-        self._loadable = loadable(store) if self.as_is.refused is not None else None
+        self._loadable = loadable(store) if self.now.refused is not None else None
         if self._loadable is not None:
             mended = RestartSimulation(self._loadable, profile, builder, mode)
-            self.scanned = mended if mended.refused is None else self.as_is
+            self.corrected = mended if mended.refused is None else self.now
 
     def finish(self) -> tuple[RestartOutcome, RestartOutcome]:
-        """Return the results of `as_is` and of `scanned`.
+        """Return the results of `now` and of `corrected`.
 
         Call it once, after the scan of the log.
         """
-        now = self.as_is.finish()
-        return now, now if self.scanned is self.as_is else self.scanned.finish()
+        now = self.now.finish()
+        return now, now if self.corrected is self.now else self.corrected.finish()
 
     def close(self) -> None:
         """Close the files of the store with right file lengths."""
         if self._loadable is not None:
             self._loadable.close()
 
-    def ends_at(self, damage: Damage) -> bool:
+    def has_ended(self, damage: Damage) -> bool:
         """Return whether the broker's recovery ends the log at or before a damage.
 
         If no broker loads the store, a normal recovery is assumed to scan the last three files, an abnormal one all.
         """
-        if self.scanned.refused is None:
-            return self.scanned.scan_end is not None
+        if self.corrected.refused is None:
+            return self.corrected.scan_end is not None
         files = self._log.files
-        start = files[third_from_end(len(files))].file_from_offset if self.as_is.mode is Mode.NORMAL and files else 0
+        start = files[third_from_end(len(files))].file_from_offset if self.now.mode is Mode.NORMAL and files else 0
         # a repair fills an empty file with zeros, and zeros end the log
         is_empty = is_short_file(self._log, damage) and damage.size == self._log.file_size
         return damage.physical_offset >= start and (is_empty or damage.code not in BROKER_OVERLOOKS)

@@ -2,7 +2,8 @@
 
 1. Where the log ends. One pass over the log simulates the start of the broker's version, and compares every record with
    its queue and the index. The log ends where that start ends it. What lies behind the end is removed, good messages,
-   too; `undo` brings them back. With `--keep-going`, damage does not end the log: it gets placeholders.
+   too; `undo` brings them back. With `--keep-going`, damage does not end the log but gets placeholders, if they fit and
+   if good messages follow that are not older than those before.
 2. Damage that stays. A start that begins to read behind a damaged place leaves the place as it is, and so does
    `recover`. If a later start would end the log there, the place gets placeholders, and the pass is made again.
 3. Steps. The log is cut, and files get the length that brokers load. A queue that agrees with the log stays as it is.
@@ -15,6 +16,10 @@
    ends the log before this offset, if that helps.
 6. What remains. The findings that no step repairs are counted: `verify` reports them after the repair.
 
+Lost are the messages behind the log's end, those in bytes that a log file has too many of, those that placeholders
+replace, and the messages of units that lead behind the end. Added to these are messages without a place (step 4), whose
+bytes stay in the log, and messages that the next start drops (step 5).
+
 Where the plan does not say otherwise, each message of the log then has its unit, and each unit has its message. After a
 plain restart of a broker, messages may have no unit, and units may lead to no message.
 """
@@ -22,6 +27,7 @@ plain restart of a broker, messages may have no unit, and units may lead to no m
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -152,19 +158,19 @@ def _planned(
     now, corrected = analysis.start.finish()
     kept, end = analysis.kept, analysis.end
     made = RecoverySteps(store, analysis, begins_at_end=policy.profile.expired_queue_begins_at_end)
-    lost, replaced = analysis.losses.total(), analysis.replaced.lost
+    behind, replaced = analysis.losses.total(made.units_behind), analysis.replaced.lost
     plan = RepairPlan(
         store.commit_log.min_offset,
         end.offset,
         end.reason,
         kept.records,
-        DataLoss(lost.records + replaced.records, lost.bytes + replaced.bytes),
+        DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes),
         tuple(made.outcomes()),
         tuple(made.steps),
         (
             *kept.queues.notes,
             *analysis.notes,
-            *map(str, made.moved.records),
+            *map(str, made.misnamed.records),
             *notes_of_passed_over(store, analysis.passed_over),
             *notes_of_version(store),
         ),
@@ -176,13 +182,13 @@ def _planned(
     disordered = {key for key, (first, end, count) in spans.items() if end - first != count}
     trial = needed_rebuilds(store, plan, disordered, policy.threads)
     plan = trial.plan
-    leaves = findings_after(store, kept, plan, made.moved.queues | (asked - plan.queues_to_rebuild))
-    hangs_at = None
+    hangs_at, unplaced = None, Counter[str]()
     is_whole = not analysis.passed_over and now.refused is None and now.hangs is None
     if plan.steps or not is_whole:  # else no start changes the store
         after = rehearse(store, plan, policy.profile, trial, analysis.whole_from, policy.threads)
-        leaves += after.findings
-        plan, hangs_at = compared(store, plan, now, corrected, after), after.normal.hangs_at
+        plan, hangs_at, unplaced = compared(store, plan, now, corrected, after), after.normal.hangs_at, after.findings
+    unchanged = made.misnamed.queues | (asked - plan.queues_to_rebuild)
+    leaves = findings_after(store, kept, plan, unchanged) + unplaced
     return _Try(analysis, replace(plan, leaves=leaves, notes=(*plan.notes, *notes_of_findings(leaves))), now, hangs_at)
 
 

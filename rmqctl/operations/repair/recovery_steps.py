@@ -15,8 +15,8 @@ from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Blank
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint, Step, queues_to_rebuild
-from rmqctl.operations.rebuild.moved_records import MovedRecords
 from rmqctl.operations.repair.leaves import LEFT
+from rmqctl.operations.repair.misnamed_records import MisnamedRecords
 from rmqctl.operations.repair.truncation import cut_steps, index_steps, log_steps
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Resize
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
+BEHIND_LOG, MISMATCH = "dangling-unit", "unit-mismatch"
 CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # a cut repairs these; others need a rebuild
 FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
 
@@ -47,12 +47,13 @@ class RecoverySteps:
         self._kept = analysis.kept
         self._begins_at_end = begins_at_end  # Profile.expired_queue_begins_at_end
         self._cuts: dict[QueueKey, int] = {}  # the ends of the queues that are cut
+        self.units_behind: dict[QueueKey, int] = {}  # units behind the log's end without a message elsewhere
         of_queue: dict[QueueKey, list[Finding]] = {}
         for finding in analysis.kept.queues.findings:
             if finding.topic is not None and finding.queue_id is not None and finding.code not in LEFT:
                 of_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
-        self.moved = MovedRecords(store, of_queue)
-        self._of_queue = {key: found for key, found in sorted(of_queue.items()) if key not in self.moved.queues}
+        self.misnamed = MisnamedRecords(store, of_queue)
+        self._of_queue = {key: found for key, found in sorted(of_queue.items()) if key not in self.misnamed.queues}
         self.steps = [*self._all()]
 
     def _all(self) -> Iterator[Step]:
@@ -71,7 +72,7 @@ class RecoverySteps:
 
         A foreign file does not belong to the store, but is in a folder of the log or the queues.
         """
-        if self._analysis.start.as_is.refused is not None:
+        if self._analysis.start.now.refused is not None:
             for damage in self._store.foreign:
                 if damage.code == "foreign-file" and damage.path.split("/")[0] in FOLDERS_OF_FILES:
                     yield Step(Delete(damage.path), f"{damage.detail}: a broker may not load the store with it")
@@ -103,7 +104,7 @@ class RecoverySteps:
 
     def _queue_steps(self) -> Iterator[Step]:
         for key, findings in self._of_queue.items():
-            self._analysis.losses.units(key, _without_message(findings))
+            self.units_behind[key] = _without_message(findings)
             cut = self._cut_steps(key, findings)
             if all(finding.code == "file-length" for finding in findings) and self._is_on_grid(key):
                 yield from self._length_steps(key, findings)
@@ -170,8 +171,8 @@ class RecoverySteps:
         """
         if not self._store.conf.index_enabled:
             return
-        is_abnormal = self._analysis.start.as_is.mode is Mode.ABNORMAL
-        if self._analysis.start.as_is.dropped_index_files():
+        is_abnormal = self._analysis.start.now.mode is Mode.ABNORMAL
+        if self._analysis.start.now.dropped_index_files():
             yield Step(RebuildIndex(), "after an abnormal end the checkpoint does not vouch for the newest file")
         elif is_abnormal and self._index_end() < self._kept.last[0]:
             yield Step(RebuildIndex(), "it ends before the log does")
@@ -220,7 +221,7 @@ class RecoverySteps:
         """Yield what becomes of each queue, before a trial rebuild tells better."""
         kept, log_start = self._kept.spans, self._store.commit_log.min_offset
         rebuilt = queues_to_rebuild(self.steps)
-        lost_of = self._analysis.replaced.of_queues + Counter(self._analysis.losses.of_queues())
+        lost_of = self._analysis.replaced.of_queues + Counter(self._analysis.losses.of_queues(self.units_behind))
         for key in sorted([*self._store.queues, *(rebuilt - self._store.queues.keys())]):  # almost in order already
             queue = self._store.queues.get(key)
             if key in rebuilt:
@@ -240,12 +241,12 @@ def _without_message(findings: list[Finding]) -> int:
     """
     edges: list[tuple[int, str, int]] = []
     for finding in findings:
-        if finding.queue_offset is not None and finding.code in (BEHIND_LOG, ELSEWHERE):
+        if finding.queue_offset is not None and finding.code in (BEHIND_LOG, MISMATCH):
             edges += [(finding.queue_offset, finding.code, 1), (finding.queue_offset + finding.count, finding.code, -1)]
     found = before = 0
     inside: Counter[str] = Counter()
     for at, code, step in sorted(edges):
-        if inside[BEHIND_LOG] and not inside[ELSEWHERE]:
+        if inside[BEHIND_LOG] and not inside[MISMATCH]:
             found += at - before
         inside[code] += step
         before = at

@@ -1,9 +1,8 @@
 """A simulated start of a broker on the store as it will be after a repair.
 
 The simulation runs before the repair writes anything. The changes of the repair plan are in memory, and the simulation
-reads the changed bytes (`rmqctl.operations.repair.planned_store`). During the simulation, rebuilt queues do not exist
-as files. A rebuilt queue has a unit for each message. Therefore the begin and the end of a rebuilt queue are enough for
-the simulation.
+reads the changed bytes (`planned_store`). During the simulation, rebuilt queues do not exist as files. A rebuilt queue
+has a unit for each message. Therefore the begin and the end of a rebuilt queue are enough for the simulation.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.format.message import Damage
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.operations.repair.planned_store import planned_store
+from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.config import store_path
 from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.plan import RepairPlan
     from rmqctl.operations.repair.needed_rebuilds import NeededRebuilds
     from rmqctl.store.recovery.simulated_queues import BuiltSpans
-    from rmqctl.store.recovery.simulation import QueueOutcome, RestartOutcome
+    from rmqctl.store.recovery.simulation import RestartedQueue, RestartOutcome
 
 
 class Rehearsal(NamedTuple):
@@ -189,7 +188,7 @@ def _fewer_than_planned(plan: RepairPlan, now: RestartOutcome, then: RestartOutc
     return +fewer
 
 
-def _served(queue: QueueOutcome) -> int:
+def _served(queue: RestartedQueue) -> int:
     return queue.max_offset - queue.min_offset
 
 
@@ -236,7 +235,7 @@ def _serves(start: RestartOutcome) -> bool:
     return start.refused is None and start.hangs is None
 
 
-def _counted(plan: RepairPlan, start: RestartOutcome, known: KnownTopics) -> list[QueueOutcome]:
+def _counted(plan: RepairPlan, start: RestartOutcome, known: KnownTopics) -> list[RestartedQueue]:
     """Return the queues of a broker's start whose losses count."""
     return [
         queue for queue in start.queues if queue.topic in known and (queue.topic, queue.queue_id) not in plan.strays
@@ -256,7 +255,7 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome,
     return replace(plan, lost=lost, queues=queues, notes=(*plan.notes, note))
 
 
-def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
+def _fewer(plan: RepairPlan, served: list[RestartedQueue], then: RestartOutcome) -> Counter[QueueKey]:
     """Count, for each queue in `served`, the messages lost at broker start `then`.
 
     For queues that the plan changes, the losses at the broker start are counted. For unchanged queues, the numbers of

@@ -55,6 +55,7 @@ class Truncation:
         self._keep_tail = keep_tail
         self._builder = DispatchRequestBuilder(with_keys=False)
         self._losses = LossCounter(self._builder, store.commit_log.message_at)
+        self._units_behind: dict[QueueKey, int] = {}
         self._last = (0, 0)  # physical offset and store time of the last message before the end
         self._reached = store.commit_log.min_offset
         self._stamps = store.fingerprint()
@@ -90,13 +91,11 @@ class Truncation:
         steps += index_steps(self._store.index, to)
         if steps:
             steps += self._checkpoint_steps()
-        lost_of = self._losses.of_queues()
+        lost_of = self._losses.of_queues(self._units_behind)
         outcomes = tuple(QueueOutcome(*key, low, high, lost_of.get(key, 0)) for key, low, high in ends)
         end = min(to, self._reached)
-        notes = tuple(self._note_revived())
-        return RepairPlan(
-            log.min_offset, end, None, None, self._losses.total(), outcomes, tuple(steps), notes, self._stamps
-        )
+        lost, notes = self._losses.total(self._units_behind), tuple(self._note_revived())
+        return RepairPlan(log.min_offset, end, None, None, lost, outcomes, tuple(steps), notes, self._stamps)
 
     def check_nothing_good_is_lost(self) -> None:
         """Check that no good message is after the log's new end.
@@ -171,7 +170,7 @@ class Truncation:
         first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
         if first is None or last is None or last.physical_offset < self._to:  # `recover` repairs other wrong units
             return queue.max_offset, []
-        self._losses.units(key, queue.max_offset - first.queue_offset)
+        self._units_behind[key] = queue.max_offset - first.queue_offset
         why = f"{counted(queue.max_offset - first.queue_offset, 'unit')} of messages after the log's end, {self._to}"
         if isinstance(queue, ConsumeQueue):
             return first.queue_offset, [*cut_steps(queue, first.queue_offset, why)]

@@ -13,7 +13,7 @@ from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rmqctl.format.columns import Rows
     from rmqctl.format.message import Damage, Message
@@ -24,10 +24,9 @@ NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-ove
 
 
 class LossCounter:
-    """Counts messages and units after the log's new end.
+    """Counts messages after the log's new end, and units without a record.
 
-    The counter counts good messages, damaged messages, and units without a record. If a damaged record cannot be read
-    as a message, its bytes are counted. `good` is the number of good messages.
+    If a damaged record cannot be read as a message, its bytes are counted. `good` is the number of good messages.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -35,7 +34,6 @@ class LossCounter:
         self._message_at = message_at
         self._dropped = QueueSpans(builder, message_at)
         self._torn_bytes = 0
-        self._units: dict[QueueKey, int] = {}
         self.good = 0
 
     def messages(self, messages: Rows) -> None:
@@ -67,22 +65,21 @@ class LossCounter:
             and original.properties_bytes == message.properties_bytes
         )
 
-    def units(self, key: QueueKey, count: int) -> None:
-        """Count units that are removed from a queue."""
-        self._units[key] = self._units.get(key, 0) + count
+    def of_queues(self, units: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+        """Return the number of messages that each queue loses.
 
-    def of_queues(self) -> dict[QueueKey, int]:
-        """Return the number of messages that each queue loses."""
+        `units` counts the units behind the log's end that are removed from each queue.
+        """
         dropped = self._dropped.counts()
-        return {key: max(dropped.get(key, 0), self._units.get(key, 0)) for key in dropped.keys() | self._units.keys()}
+        return {key: max(dropped.get(key, 0), units.get(key, 0)) for key in dropped.keys() | units.keys()}
 
-    def total(self) -> DataLoss:
-        """Return the total loss.
+    def total(self, units: Mapping[QueueKey, int]) -> DataLoss:
+        """Return the total loss, with `units` as in `of_queues`.
 
         If a removed unit points to a missing record, the lost message counts as 0 bytes.
         """
         dropped = self._dropped.counts()
-        torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
+        torn = [count - dropped.get(key, 0) for key, count in units.items() if not key[0].startswith(LMQ_PREFIX)]
         return DataLoss(
             self._dropped.records + sum(count for count in torn if count > 0), self._dropped.bytes + self._torn_bytes
         )

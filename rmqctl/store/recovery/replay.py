@@ -65,8 +65,8 @@ class KnownRecords:
         return start + int(np.argmax(foreign)) if foreign.any() else len(messages)
 
 
-class RecoveryPass:
-    """The log files that load() accepted.
+class LoadedLog:
+    """The log files that load() accepted, which the passes read.
 
     They are in the order of their names: one of fewer digits comes last. load() leaves out the file with the name
     `until` and later ones. `start` is the physical offset of the first file, or 0 without a file.
@@ -204,7 +204,7 @@ class LogPass(ABC):
     `position` is where the broker reads next. Methods raise OSError if the log or a queue cannot be read.
     """
 
-    def __init__(self, log: RecoveryPass, queues: RecoveredQueues, known: KnownRecords, position: int) -> None:
+    def __init__(self, log: LoadedLog, queues: RecoveredQueues, known: KnownRecords, position: int) -> None:
         self.position = position
         self._log = log
         self._queues = queues
@@ -248,7 +248,7 @@ class RecoveryScan(LogPass):
 
     def __init__(
         self,
-        log: RecoveryPass,
+        log: LoadedLog,
         queues: RecoveredQueues,
         known: KnownRecords,
         mode: Mode,
@@ -351,7 +351,7 @@ class ReputPass(LogPass):
     None.
     """
 
-    def __init__(self, log: RecoveryPass, queues: RecoveredQueues, known: KnownRecords) -> None:
+    def __init__(self, log: LoadedLog, queues: RecoveredQueues, known: KnownRecords) -> None:
         self.start = rules.reput_from(queues.end, log.start)
         self.hangs_at: int | None = None
         super().__init__(log, queues, known, self.start)

@@ -24,7 +24,7 @@ from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.data_loss import DataLoss, LossCounter
-from rmqctl.store.recovery.replay import KnownRecords, RecoveryPass, RecoveryScan, ReputPass, ScanEnd
+from rmqctl.store.recovery.replay import KnownRecords, LoadedLog, RecoveryScan, ReputPass, ScanEnd
 from rmqctl.store.recovery.rules import Mode, StartFile
 from rmqctl.store.recovery.simulated_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 
@@ -44,7 +44,7 @@ CONFIGS = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "cons
 SMALL_CATCH_UP = 16 * 1024 * 1024
 
 
-class QueueOutcome(NamedTuple):
+class RestartedQueue(NamedTuple):
     """A queue after the simulated restart; offsets are in units.
 
     `lost` is the number of messages that the queue loses. `cut_from` is the max offset before the cut, or None if no
@@ -86,7 +86,7 @@ class RestartOutcome:
     lost: DataLoss = field(default_factory=DataLoss)
     deleted_log_files: tuple[str, ...] = ()
     dropped_index_files: tuple[str, ...] = ()
-    queues: tuple[QueueOutcome, ...] = ()
+    queues: tuple[RestartedQueue, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the value of `restart` in the output of `recover -o json`."""
@@ -216,9 +216,20 @@ class RestartSimulation:
         if self.refused is not None:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
         outcome = self._without_log() if self._scan is None else self._recovered(self._scan, self._scan.finish())
-        queues, dropped = self._outcomes(), self.dropped_index_files()
-        lost = self._losses.total()
-        return replace(outcome, queues_end=self._queues_end, lost=lost, dropped_index_files=dropped, queues=queues)
+        queues = list(self._queues.with_offsets())
+        cuts = [(key, queue.cut_from, max_offset) for key, queue, _, max_offset in queues]
+        units = {key: max(cut_from - end, 0) for key, cut_from, end in cuts if cut_from is not None}
+        lost_of = self._losses.of_queues(units)
+        return replace(
+            outcome,
+            queues_end=self._queues_end,
+            lost=self._losses.total(units),
+            dropped_index_files=self.dropped_index_files(),
+            queues=tuple(
+                RestartedQueue(*key, low, high, lost_of.get(key, 0), queue.cut_from, queue.deleted)
+                for key, queue, low, high in queues
+            ),
+        )
 
     def dropped_index_files(self) -> tuple[str, ...]:
         """Return the index files that load() deletes. Raises OSError."""
@@ -239,7 +250,7 @@ class RestartSimulation:
                 return f"config/{name} and its .bak cannot be read: {config.problem}"
         return None
 
-    def _loaded_log(self) -> tuple[RecoveryPass, str | None]:
+    def _loaded_log(self) -> tuple[LoadedLog, str | None]:
         """Return the log as the broker loads it, and why it does not load, if so.
 
         A broker also loads files whose names have too few digits.
@@ -255,7 +266,7 @@ class RestartSimulation:
         ]
         refusal = rules.load_refusal(entries, size, self._rules)
         until = rules.loads_until(entries, size, self._rules)
-        return RecoveryPass(files, size, self._rules, until), refusal and f"commitlog: {refusal}"
+        return LoadedLog(files, size, self._rules, until), refusal and f"commitlog: {refusal}"
 
     def _begin(self) -> None:
         self._scan = RecoveryScan(self._log, self._queues, self._known, self.mode, self._checkpoint)
@@ -350,17 +361,6 @@ class RestartSimulation:
         """Return the log files after the log's end, and all log files of 0 bytes."""
         files = filter(self._log.loads, self._store.commit_log.queue.files)
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
-
-    def _outcomes(self) -> tuple[QueueOutcome, ...]:
-        queues = list(self._queues.with_offsets())
-        for key, queue, _, max_offset in queues:
-            if queue.cut_from is not None:
-                self._losses.units(key, max(queue.cut_from - max_offset, 0))
-        lost = self._losses.of_queues()
-        return tuple(
-            QueueOutcome(*key, low, high, lost.get(key, 0), queue.cut_from, queue.deleted)
-            for key, queue, low, high in queues
-        )
 
 
 def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:

@@ -13,7 +13,7 @@ from rmqctl.format.profile import VERSIONS, StartRules, StartSettings, number_of
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.recovery import rules
-from rmqctl.store.recovery.replay import RecoveryPass
+from rmqctl.store.recovery.replay import LoadedLog
 from rmqctl.store.recovery.rules import EVERYTHING, HEAD_SIZE, NO_QUEUE, FileHead, FolderEntry, Mode
 from tests.support.log_maker import BORN_V6, V2, Record, encode
 
@@ -224,7 +224,7 @@ def test_start_dispatches_from_the_queues_end_but_not_before_the_log() -> None:
 )
 def test_the_first_offset_that_no_file_has(start: int, end: int, gap: int | None) -> None:
     files = [MappedFile(Storage(Path()), f"{base:020d}", base, 1000) for base in (0, 1000, 2000, 4000)]
-    assert RecoveryPass(files, 1000, start_rules("4.9.7")).first_gap(start, end) == gap
+    assert LoadedLog(files, 1000, start_rules("4.9.7")).first_gap(start, end) == gap
 
 
 @pytest.mark.parametrize(

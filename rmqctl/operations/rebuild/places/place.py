@@ -1,11 +1,16 @@
-"""The places of one queue's messages: one rule for every log and queue.
+"""The places of a queue's messages, where units and numbers do not agree.
 
 1. Trusted is the largest set of (unit, message) pairs in which places and messages both increase. What a broker serves
    stays served, at the place where it is served. QUEUEOFFSET in the record is only a hint: a broker that refused a
    message skips a number, and then appends at the queue's end (4.9.7, 'logic queue order maybe wrong').
 2. Of the other messages, the largest increasing set that fits between the trusted ones takes its QUEUEOFFSETs.
-3. The rest, in log order, takes the first free place between its neighbours; behind the last one, the queue's end.
-   A message without a free place (two messages with one number) gets no unit, as from a broker.
+3. The rest, in log order, takes the first free place between its neighbours; behind the last one, the queue's end;
+   before the first one, the places next to it. A message without a free place gets no unit, as from a broker, nor does
+   one of a run of numbers that earlier messages have. A lone message that begins the queue with the second one's number
+   goes before it.
+
+Not believed are numbers at the end that leap further than lost messages explain, and units so far from the others that
+the log has no room for the messages between (a queue file has a wrong name).
 
 The numbers decide alone where units are out of order and that gives more messages a place: between two messages for
 which both ways agree, one of the ways is taken whole (two swapped units would otherwise cost one of their messages its

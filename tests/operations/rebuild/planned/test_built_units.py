@@ -8,9 +8,9 @@ import pytest
 
 from rmqctl.operations.plan import RebuildQueue, Step
 from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
+from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
-from rmqctl.operations.repair.planned_store import planned_store
 from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.doctor.queue_clues import moved_records
+from rmqctl.forensics.doctor.queue_clues import misnamed_records
 from rmqctl.operations.rebuild.strays import Stray, one_bit_off
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
-class MovedRecords:
-    """The moved records that explain findings on queues of `store`.
+class MisnamedRecords:
+    """The misnamed records that explain findings on queues of `store`.
 
-    `of_queue` has the findings of each queue. `records` are the moved records. `queues` are the queues for which they
-    explain all findings. Raises OSError.
+    `of_queue` has the findings of each queue. `records` are the misnamed records, and `queues` the queues for which
+    they explain all findings. Raises OSError.
     """
 
     def __init__(self, store: ReadOnlyStore, of_queue: Mapping[QueueKey, list[Finding]]) -> None:
         self._store = store
-        self.records = [*self._moved(moved_records(of_queue))]
+        self.records = [*self._misnamed(misnamed_records(of_queue))]
         explained = {(record.physical_offset, key) for record in self.records for key in (record.said, record.of)}
         self.queues = {
             key
@@ -38,7 +38,7 @@ class MovedRecords:
             if all((finding.physical_offset, key) in explained for finding in findings)
         }
 
-    def _moved(self, places: Mapping[int, list[tuple[QueueKey, Finding]]]) -> Iterator[Stray]:
+    def _misnamed(self, places: Mapping[int, list[tuple[QueueKey, Finding]]]) -> Iterator[Stray]:
         for at, found in places.items():
             slots = {finding.queue_offset for _, finding in found}
             if len(found) != 2 or len(slots) != 1 or not {key for key, _ in found} <= self._store.queues.keys():
