@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.format.damage_kinds import codes
 from rmqctl.store.config.store_path import Layout
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-# damage that a broker's scan does not check: between files, after the end, or in bytes that rmqctl cannot read
-NOT_SCANNED = frozenset({"file-gap", "file-overlap", "file-length", "bytes-behind-end", "unreadable"})
+NEVER_MET = codes(lambda kind: not kind.is_read) | {"bytes-behind-end"}  # by a broker's scan
 
 
 class RestartReach(NamedTuple):
@@ -63,7 +63,7 @@ class DamageTally:
 
     def damage(self, damage: Damage) -> None:
         """Record a damaged place."""
-        if damage.code not in NOT_SCANNED:
+        if damage.code not in NEVER_MET:
             self._before.append((damage._replace(message=None), self._messages, self._bytes))
 
     def reach(self, store: ReadOnlyStore) -> RestartReach | None:

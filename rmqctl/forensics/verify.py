@@ -22,6 +22,7 @@ from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
 from rmqctl.forensics.survey.not_read import NotRead, not_read
 from rmqctl.format import crc, properties
+from rmqctl.format.damage_kinds import codes
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
 from rmqctl.kernels.warm_up import warm_up
@@ -43,12 +44,7 @@ if TYPE_CHECKING:
 LEVEL_QUEUES, LEVEL_ALL = 2, 3
 # damage that a starting broker's scan does not check, or never meets (because the store does not load, or because only
 # rmqctl cannot read a part)
-BROKER_OVERLOOKS = frozenset(
-    {
-        "bad-physical-offset", "bad-property-crc", "torn-properties", "bad-blank-size", "file-overlap", "file-gap",
-        "bytes-behind-end", "file-length", "unreadable",
-    }
-)  # fmt: skip
+BROKER_OVERLOOKS = codes(lambda kind: not kind.is_checked)
 # damage that ends the log or prevents loading, but not for all brokers: the simulation of a restart decides
 ENDS_SOME_LOGS = frozenset({"bad-blank-size", "file-length"})
 # DLedger's scan only checks the headers of entries

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from rmqctl.format import properties
-from rmqctl.format.client_check import LZ4_START, PORT_MAX, ZSTD_START
+from rmqctl.format.body.client_check import LZ4_START, PORT_MAX, ZSTD_START
 from rmqctl.format.columns import row_type
 from rmqctl.format.index_entry import TAG_KEY_PREFIX
 from rmqctl.format.message import HEADS, HOST_V4, HOST_V6, PLACEHOLDER_SIGN
@@ -48,8 +48,8 @@ DISPATCH_COLUMNS = row_type(
 )
 # traits of a row, in this order: the one-record decoder must read the message; it has DELAY; it names LMQ queues; its
 # first hash is the hash of UNIQ_KEY; it is a placeholder that `recover --keep-going` wrote, with a place in a queue;
-# its last hash is the hash of TAGS; clients reject a port; clients reject the body (`rmqctl.format.client_check`); its
-# DELAY is more than 9 digits, or something else; it has no properties. WRONG_PORT and WRONG_COMPRESSION are never set
+# its last hash is the hash of TAGS; clients reject a port; clients reject the body (`client_check`); its DELAY is more
+# than 9 digits, or something else; it has no properties. WRONG_PORT and WRONG_COMPRESSION are never set
 # for a rollback, which no client gets.
 UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER = 1, 2, 4, 8, 16
 HAS_TAG, WRONG_PORT, WRONG_COMPRESSION, ODD_DELAY, NO_PROPERTIES = 32, 64, 128, 256, 512
@@ -355,7 +355,7 @@ def _is_odd_number(buffer: Bytes, start: int, end: int) -> Any:
 
 @inline_kernel
 def _has_bad_port(buffer: Bytes, record: Row) -> Any:
-    """Return the same result as `rmqctl.format.client_check.has_bad_port`."""
+    """Return the same result as `rmqctl.format.body.client_check.has_bad_port`."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
     store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
     return born < 0 or born > _PORT_MAX or store < 0 or store > _PORT_MAX
@@ -363,7 +363,7 @@ def _has_bad_port(buffer: Bytes, record: Row) -> Any:
 
 @inline_kernel
 def _has_bad_compression(buffer: Bytes, record: Row) -> Any:
-    """Return the same result as `rmqctl.format.client_check.has_bad_compression`."""
+    """Return the same result as `client_check.has_bad_compression`."""
     length, start = record.body_length, record.body_start
     if not record.sys_flag & _COMPRESSED or length == 0:
         return False

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmqctl.format import properties
-from rmqctl.format.client_check import PORT_MAX
+from rmqctl.format.body.client_check import PORT_MAX
 from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
 from rmqctl.format.message import HEADS, MAGIC_V1

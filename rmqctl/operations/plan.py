@@ -109,34 +109,23 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class RepairPlan:
-    """The plan of a repair: the steps, the losses and the log after the repair.
+    """The plan of a repair, and the store after it."""
 
-    After the repair, the log has the physical offsets [min_phy_offset, max_phy_offset). `records` counts the messages
-    of the log after the repair (None: not counted). `end_reason` says why the log ends at `max_phy_offset`.
-    `end_reason` is None if no message follows `max_phy_offset`, or if the operator chose the end. `fingerprint`
-    identifies the store's files at the time of the plan. `placeholders` replace damaged records. `leaves` counts, by
-    code, the findings that `verify` still reports after the repair. `profile` is the profile of the brokers for which
-    the index is rebuilt. `profile` is None if the store shows the profile. `start_problem` says why a broker would not
-    start after the repair. `start_problem` is None if a broker starts after the repair. `strays` are queues that a
-    record names because of a flipped bit, and that the repair does not create. `placed` are disordered queues: a
-    rebuild that knows them reads the log once.
-    """
-
-    min_phy_offset: int
-    max_phy_offset: int
-    end_reason: str | None
-    records: int | None
+    min_phy_offset: int  # of the log after the repair
+    max_phy_offset: int  # the first physical offset behind that log
+    end_reason: str | None  # why it ends there; None if no message follows, or if the operator chose the end
+    records: int | None  # messages of that log; None: not counted
     lost: DataLoss
     queues: tuple[QueueOutcome, ...]
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
-    fingerprint: Fingerprint = ()
-    placeholders: PlaceholderBlocks = field(default_factory=PlaceholderBlocks)
-    leaves: Mapping[str, int] = field(default_factory=dict)
-    profile: Profile | None = None
-    start_problem: str | None = None
-    strays: frozenset[QueueKey] = frozenset()
-    placed: frozenset[QueueKey] = frozenset()
+    fingerprint: Fingerprint = ()  # of the store's files when the plan was made
+    placeholders: PlaceholderBlocks = field(default_factory=PlaceholderBlocks)  # they replace damaged records
+    leaves: Mapping[str, int] = field(default_factory=dict)  # by code, the findings of `verify` after the repair
+    profile: Profile | None = None  # of the brokers for which the index is rebuilt; None: the store shows it
+    start_problem: str | None = None  # why a broker would not start after the repair
+    strays: frozenset[QueueKey] = frozenset()  # that a record names because of a flipped bit, and that are not created
+    placed: frozenset[QueueKey] = frozenset()  # disordered queues: a rebuild that knows them reads the log once
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:

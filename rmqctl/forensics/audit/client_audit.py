@@ -1,4 +1,4 @@
-"""Messages that brokers serve but clients reject (`rmqctl.format.client_check`)."""
+"""Messages that brokers serve but clients reject (`client_check`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.forensics.finding import Finding
-from rmqctl.format.client_check import BAD_COMPRESSION, BAD_PORT
+from rmqctl.format.body.client_check import BAD_COMPRESSION, BAD_PORT
 from rmqctl.format.sys_flag import compression
 from rmqctl.kernels.dispatch_scan import WRONG_COMPRESSION, WRONG_PORT
 from rmqctl.text import counted

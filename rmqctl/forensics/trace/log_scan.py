@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.message import HEADS, PLACEHOLDER_SIGN, Damage, Message
 from rmqctl.store.config.store_path import Layout
-from rmqctl.store.read.commit_log import NOT_SCANNED, SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
+from rmqctl.store.read.commit_log import NOT_READ, SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class LogScan:
         for item in self.store.commit_log.scan_columns(
             summary, take, threads=self._threads, start=start, stop=stop, segment_size=SMALL_SEGMENT_SIZE
         ):
-            if not isinstance(item, Damage) or item.code not in NOT_SCANNED:
+            if not isinstance(item, Damage) or item.code not in NOT_READ:
                 part.end = item.end
             if isinstance(item, RecordRun):
                 found, first_ms, last_ms, placeholders = item.result

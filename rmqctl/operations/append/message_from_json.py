@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from rmqctl.format import properties
+from rmqctl.format.body.client_check import PORT_MAX
 from rmqctl.format.body.compression import BodyError, decompressed
-from rmqctl.format.client_check import PORT_MAX
 from rmqctl.format.crc import masked_crc32
 from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.format.host import HOSTS_KNOWN, Host

@@ -50,7 +50,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import crc, host, properties
-from rmqctl.format.client_check import PORT_MAX, has_bad_compression, has_bad_port
+from rmqctl.format.body.client_check import PORT_MAX, has_bad_compression, has_bad_port
 from rmqctl.format.cq_unit import DELAY_UNIT_MS, is_ext_address
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, properties_to_bytes, topic_field
 from rmqctl.format.message import (

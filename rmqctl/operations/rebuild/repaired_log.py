@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from rmqctl.format.cq_unit import DELAY_UNIT_MS
-from rmqctl.format.message import BAD_BODY_CRC, Damage
+from rmqctl.format.damage_kinds import codes
+from rmqctl.format.message import Damage
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 from rmqctl.operations.placeholder.blocks import are_served
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-# damage that brokers dispatch: start() of 4.x checks no bodies, and no broker checks the other two
-DISPATCHED = frozenset({BAD_BODY_CRC, "bad-property-crc", "torn-properties"})
+DISPATCHED = codes(lambda kind: kind.is_dispatched)
 
 
 class LogCounts(msgspec.Struct):

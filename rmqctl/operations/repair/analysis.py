@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import Unreadable, read_hint
 from rmqctl.forensics.renamed_files import RenamedFiles
+from rmqctl.format.damage_kinds import codes
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.profile import start_rules
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, queue_offset_range, queue_simulate, scan
@@ -31,7 +32,7 @@ from rmqctl.operations.repair.notes import has_unit, note_of_gap, notes_of_mispl
 from rmqctl.operations.repair.present_start import PresentStart, is_short_file
 from rmqctl.operations.repair.replacements import Replacements
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import FILE_OVERLAP, SERVED, UNREADABLE, is_served
+from rmqctl.store.read.commit_log import UNREADABLE, is_served
 from rmqctl.store.read.file_scan import FileScan, RecordRun, end_position, next_readable
 from rmqctl.store.recovery.data_loss import LossCounter
 from rmqctl.store.recovery.replay import LONGEST_V1_TOPIC
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 PLACEHOLDERS_LIMIT = 4 * 1024**3  # bytes of the log: a wrong file name could need any number
-KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and damage between files
+KEPT_GOING = codes(lambda kind: kind.is_served or not kind.is_read)  # the log goes on there without a placeholder
 
 
 @dataclass(frozen=True)

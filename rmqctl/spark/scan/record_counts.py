@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.message import Blank, Damage
-from rmqctl.store.read.commit_log import NOT_SCANNED, UNREADABLE
+from rmqctl.store.read.commit_log import NOT_READ, UNREADABLE
 from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def counts_of(item: ScanItem | RecordRun) -> RecordCounts:
     """Return the counts of one item or of one record run."""
     begin = item.physical_offset
     if isinstance(item, Damage):
-        size = 0 if item.code in NOT_SCANNED else item.size
+        size = 0 if item.code in NOT_READ else item.size
         return RecordCounts(damages=1, unreadable=int(item.code in UNREADABLE), begin=begin, damaged_bytes=size)
     if isinstance(item, Blank):
         return RecordCounts(blanks=1, begin=begin, end=item.end)

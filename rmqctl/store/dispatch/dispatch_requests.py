@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.format import properties
-from rmqctl.format.client_check import has_bad_compression, has_bad_port
+from rmqctl.format.body.client_check import has_bad_compression, has_bad_port
 from rmqctl.format.index_entry import key_hash, tag_key_hash, unique_key_hash
 from rmqctl.format.message import PLACEHOLDER_SIGN, Message, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
+from rmqctl.format.damage_kinds import codes
 from rmqctl.format.message import BAD_BODY_CRC, BLANK_SIZE, Blank, Damage, Message
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader, shifted_parts
 from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER, decode_entry_header
@@ -33,12 +34,11 @@ if TYPE_CHECKING:
     from rmqctl.store.read.file_scan import OnRun
 
 NO_BLANK = "no-blank"
-UNREADABLE = frozenset({"unreadable", "link-not-followed"})
+UNREADABLE = codes(lambda kind: not kind.is_read and kind.has_record)
 FILE_OVERLAP = "file-overlap"
 T = TypeVar("T")
-NOT_SCANNED = frozenset({"file-gap", "file-length", FILE_OVERLAP, "unreadable"})
-# damage that a broker does not check for: its scan continues after the record, and it serves the record
-SERVED = frozenset({"bad-physical-offset", "bad-property-crc", "torn-properties"})
+NOT_READ = codes(lambda kind: not kind.is_read)
+SERVED = codes(lambda kind: kind.is_served)
 PROGRESS_BYTES = 4 * 1024 * 1024
 SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # if the results of `take` need more memory than the records
 
@@ -69,7 +69,7 @@ class ScanSummary:
         """Add one message, blank, damage or record run to the counts."""
         if isinstance(item, Damage):
             self.damages += 1
-            self.bytes_scanned += 0 if item.code in NOT_SCANNED else item.size
+            self.bytes_scanned += 0 if item.code in NOT_READ else item.size
             self.incomplete = self.incomplete or item.code in UNREADABLE
             return
         self.bytes_scanned += item.size
@@ -130,7 +130,7 @@ class CommitLog:
         for item in items:
             if isinstance(item, Damage):
                 on_damage(item)
-            if not isinstance(item, Damage) or item.message is not None or item.code in NOT_SCANNED:
+            if not isinstance(item, Damage) or item.message is not None or item.code in NOT_READ:
                 yield item
                 continue
             file = None if self.has_entries else self.queue.find(item.physical_offset)

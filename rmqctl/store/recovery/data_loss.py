@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.format.damage_kinds import codes
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 
-NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-overlap", "no-blank", "bad-blank-size"})
+NO_RECORDS = codes(lambda kind: not kind.has_record)
 
 
 class LossCounter:

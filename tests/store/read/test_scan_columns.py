@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.format.client_check import has_bad_compression, has_bad_port
+from rmqctl.format.body.client_check import has_bad_compression, has_bad_port
 from rmqctl.format.index_entry import unique_key_hash
 from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
 from rmqctl.kernels.dispatch_scan import (

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from rmqctl.format.client_check import LZ4_START, ZSTD_START, has_bad_compression, has_bad_port
+from rmqctl.format.body.client_check import LZ4_START, ZSTD_START, has_bad_compression, has_bad_port
 from rmqctl.format.message import Message, decode
 from tests.support.log_maker import Record, encode
 
