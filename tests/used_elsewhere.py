@@ -42,6 +42,10 @@ _.uniq_key_length
 _.uniq_key_start
 _.value_length
 
+# columns of the table of damage kinds: `codes` reads them by name
+_.has_record
+_.is_checked
+
 # keys of a line: msgspec reads them, to refuse any other
 _.body_error
 _.born_time

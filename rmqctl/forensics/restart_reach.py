@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Damage
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-NEVER_MET = codes(lambda kind: not kind.is_read) | {"bytes-behind-end"}  # by a broker's scan
+NEVER_MET = codes(is_read=False) | {"bytes-behind-end"}  # by a broker's scan
 
 
 class RestartReach(NamedTuple):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 LEVEL_QUEUES, LEVEL_ALL = 2, 3
 # damage that a starting broker's scan does not check, or never meets (because the store does not load, or because only
 # rmqctl cannot read a part)
-BROKER_OVERLOOKS = codes(lambda kind: not kind.is_checked)
+BROKER_OVERLOOKS = codes(is_checked=False)
 # damage that ends the log or prevents loading, but not for all brokers: the simulation of a restart decides
 ENDS_SOME_LOGS = frozenset({"bad-blank-size", "file-length"})
 # DLedger's scan only checks the headers of entries

@@ -6,10 +6,7 @@ there; `rmqctl.store.recovery` simulates what one version does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import NamedTuple
 
 
 class DamageKind(NamedTuple):
@@ -43,6 +40,8 @@ KINDS = {
 }
 
 
-def codes(is_wanted: Callable[[DamageKind], bool]) -> frozenset[str]:
-    """Return the codes of the kinds of damage that are wanted."""
-    return frozenset(code for code, kind in KINDS.items() if is_wanted(kind))
+def codes(**wanted: bool) -> frozenset[str]:
+    """Return the codes of the kinds that have all these values, by column."""
+    return frozenset(
+        code for code, kind in KINDS.items() if all(getattr(kind, name) is value for name, value in wanted.items())
+    )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-DISPATCHED = codes(lambda kind: kind.is_dispatched)
+DISPATCHED = codes(is_dispatched=True)
 
 
 class LogCounts(msgspec.Struct):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 PLACEHOLDERS_LIMIT = 4 * 1024**3  # bytes of the log: a wrong file name could need any number
-KEPT_GOING = codes(lambda kind: kind.is_served or not kind.is_read)  # the log goes on there without a placeholder
+KEPT_GOING = codes(is_served=True) | codes(is_read=False)  # the log goes on there without a placeholder
 
 
 @dataclass(frozen=True)

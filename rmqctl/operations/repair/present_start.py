@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.verify import BROKER_OVERLOOKS
+from rmqctl.format.damage_kinds import codes
 from rmqctl.operations.plan import Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.journal.changes import Delete, Resize
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.simulation import RestartOutcome
+
+
+UNCHECKED = codes(is_checked=False)
 
 
 class PresentStart:
@@ -63,7 +66,7 @@ class PresentStart:
         start = files[third_from_end(len(files))].file_from_offset if self.now.mode is Mode.NORMAL and files else 0
         # a repair fills an empty file with zeros, and zeros end the log
         is_empty = is_short_file(self._log, damage) and damage.size == self._log.file_size
-        return damage.physical_offset >= start and (is_empty or damage.code not in BROKER_OVERLOOKS)
+        return damage.physical_offset >= start and (is_empty or damage.code not in UNCHECKED)
 
 
 def is_short_file(log: MappedFileQueue, damage: Damage) -> bool:

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from rmqctl.store.read.file_scan import OnRun
 
 NO_BLANK = "no-blank"
-UNREADABLE = codes(lambda kind: not kind.is_read and kind.has_record)
+UNREADABLE = codes(is_read=False, has_record=True)
 FILE_OVERLAP = "file-overlap"
 T = TypeVar("T")
-NOT_READ = codes(lambda kind: not kind.is_read)
-SERVED = codes(lambda kind: kind.is_served)
+NOT_READ = codes(is_read=False)
+SERVED = codes(is_served=True)
 PROGRESS_BYTES = 4 * 1024 * 1024
 SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # if the results of `take` need more memory than the records
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 
-NO_RECORDS = codes(lambda kind: not kind.has_record)
+NO_RECORDS = codes(has_record=False)
 
 
 class LossCounter:
