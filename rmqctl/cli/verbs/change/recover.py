@@ -122,6 +122,9 @@ def command(
     in two cases: a log file was cut, or a later start of the broker would end the log at the damage. `verify` counts
     the placeholders of a store.
 
+    If the name of a log file is no multiple of the file size, and its records say which name it had, `recover` changes
+    nothing, and says how to rename it back: brokers may serve messages of such a file that a repair would lose.
+
     One log file with a wrong name can cause a huge gap in the log. Therefore --keep-going has limits. If placeholders
     would fill more bytes than --placeholders-limit, or more than 10,000 missing log files, `recover` changes nothing
     and exits with 2.

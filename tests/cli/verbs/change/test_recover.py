@@ -19,6 +19,7 @@ import jsonschema
 import pytest
 
 from rmqctl.cli.views.change.repair_view import check_writable
+from rmqctl.errors import ExitCode
 from rmqctl.format.message import PLACEHOLDER_SIGN, Message
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -860,18 +861,25 @@ def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_pa
 def test_a_file_of_the_log_that_was_renamed_is_told_its_name(
     base: str, number: int, distance: int, has_abort: bool, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """Brokers look at no PHYSICALOFFSET; what they dispatch from such a file leads elsewhere."""
+    """Brokers look at no PHYSICALOFFSET; what they dispatch from such a file leads elsewhere. With a name off the grid,
+    they serve what a repair would lose: of 497-batch with the second file at 65556 and the third one gone, the real
+    4.9.7 serves 274 messages, after a repair 222.
+    """
     store = unpack(base, tmp_path)
     if has_abort:
         (store / "abort").touch()
     whole = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     right = store / "commitlog" / f"{number * 65536:020d}"
     renamed = right.rename(right.with_name(f"{number * 65536 + distance:020d}"))
-    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    notes = [note for note in plan["notes"] if "was renamed" in note]
-    assert len(notes) == 1
-    assert notes[0].startswith(f"commitlog/{renamed.name} was renamed: all its ")
-    assert notes[0].endswith(f"records say the offsets of {right.name}; rename it back and run recover again")
+    before, result = tree_hash(store), rmqctl("recover", store, "--dry-run", "-o", "json")
+    if distance % 65536:
+        assert (result.code, rmqctl("recover", store, "--yes").code) == (ExitCode.PARTIAL, ExitCode.PARTIAL)
+        assert f"records say the offsets of {right.name}: it was renamed; nothing was changed" in result.err
+        assert (f"mv -n {renamed} {right}" in result.err, tree_hash(store)) == (True, before)
+    else:
+        (note,) = [note for note in result.document()["notes"] if "was renamed" in note]
+        assert note.startswith(f"commitlog/{renamed.name} was renamed: all its ")
+        assert note.endswith(f"records say the offsets of {right.name}; rename it back and run recover again")
     renamed.rename(right)
     assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["lost"] == whole["lost"]
 
