@@ -357,11 +357,11 @@ class Verification:
         self._tally.damage(damage)
         if self.report.broker_stops_at is None and not self._is_overlooked(damage):
             self.report.broker_stops_at = damage.physical_offset
-        if self._queues:
-            self._queues.damage(damage)
         message = damage.message_in_its_place
-        if self._index and message is not None:
-            self._index.on_messages(self._builder.of(message))
+        if self._queues and message is not None:
+            self._tell(self._builder.of(message), message)
+        elif self._queues:
+            self._queues.damage(damage)
 
     def _is_overlooked(self, damage: Damage) -> bool:
         """Return whether the scan of a broker continues after a damage.

@@ -36,7 +36,7 @@ KINDS = {
     "file-length": DamageKind(False, False, False, False, False),
     "file-overlap": DamageKind(False, False, False, False, False),
     "unreadable": DamageKind(False, True, False, False, False),
-    "link-not-followed": DamageKind(False, True, True, False, False),
+    "link-not-followed": DamageKind(False, True, False, False, False),
 }
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-ENTRIES_PER_BLOCK = 65536
 EVENTS_AT_ONCE = 4096
 KEYS_OF_A_MESSAGE_MAX = 32768
 
@@ -92,10 +91,7 @@ class IndexAudit:
     ) -> None:
         self._store = store
         self._builder = builder
-        try:
-            self._like_3x = looks_like_3x(store)
-        except OSError:  # the entries of the same file cannot be read either, which is a finding
-            self._like_3x = False
+        self._like_3x = False
         self._missing: Finding | None = None
         self._missing_from = 0
         self._not_passed = NotPassed()
@@ -104,7 +100,7 @@ class IndexAudit:
         self._events = np.zeros(EVENTS_AT_ONCE, INDEX_EVENTS)
         self._entries = IndexEntries(store)
         self.findings = self._entries.findings
-        self._blocks = self._entries.checked(store.index.files) if part is None else self._entries.unchecked(*part)
+        self._blocks = self._read(part)
         self._block: Block | None = None
         self._following: Block | None = None
         self._advance()
@@ -114,6 +110,11 @@ class IndexAudit:
     def entries(self) -> int:
         """Return how many entries were read."""
         return self._entries.entries
+
+    def _read(self, part: tuple[int, int] | None) -> Iterator[Block]:
+        self._like_3x = looks_like_3x(self._store)
+        files = self._store.index.files
+        yield from self._entries.checked(files) if part is None else self._entries.unchecked(*part)
 
     def on_messages(self, described: DispatchColumns) -> None:
         """Process messages of the log, in log order."""

@@ -1,4 +1,4 @@
-"""How records fill a damaged range of the log, so that no byte of it remains.
+"""The records that fill a damaged range of the log completely.
 
 A record that a unit leads to goes to the unit's place. The record for a lost unit goes into a free part of the range.
 Fillers take the rest, and at the end of a file a blank does.

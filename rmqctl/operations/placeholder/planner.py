@@ -1,6 +1,6 @@
 """The records that `recover` writes over damaged bytes.
 
-`record.py` builds the records.
+`pieces.py` divides the damaged range, and `record.py` builds the records.
 """
 
 from __future__ import annotations

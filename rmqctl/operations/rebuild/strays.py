@@ -123,7 +123,7 @@ class Strays:
 def one_bit_off(key: QueueKey) -> Iterator[QueueKey]:
     """Yield the queues whose topic or queueId differs from `key` in one bit."""
     topic, queue_id = key
-    yield from ((topic, queue_id ^ bit) for bit in (*(1 << number for number in range(31)), -(2**31)))
+    yield from ((topic, queue_id ^ 1 << bit) for bit in range(31))
     raw = topic.encode()
     for at in range(len(raw)):
         for bit in range(8):

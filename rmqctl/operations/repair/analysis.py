@@ -169,11 +169,13 @@ class RecoveryAnalysis:
             scan_end = start.scan_end
             if self._policy.keep_going:
                 scan_end = start.unknown_record(described.messages)
+            # an end at damage before these messages is for `_damage` to judge
             if scan_end is None or not begin <= scan_end.physical_offset < end:
                 self.kept.take(described)
                 self.end.offset = end
                 return
-            self.end.offset, self.end.reason = scan_end.physical_offset, scan_end.why  # a record of a later version
+            # an end among good messages: a record that this version does not know
+            self.end.offset, self.end.reason = scan_end.physical_offset, scan_end.why
             at = int(described.messages["physical_offset"].searchsorted(scan_end.physical_offset))
             if at:
                 self.kept.take(described._replace(messages=described.messages[:at]))

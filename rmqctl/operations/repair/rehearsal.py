@@ -200,8 +200,8 @@ def compared(
     A broker's start after the plan is compared with a start on the present store (`now`). If no broker starts on the
     present store, the next start is compared with a start with corrected file lengths (`corrected`). Messages that the
     next start drops count as lost. If only the abnormal start drops messages, the plan gets a note. Queues of deleted
-    topics do not count, because no client reads them. Queues that a start would create for a stray do not count,
-    because the unit of the stray stays in its own queue.
+    topics, and queues with a negative queueId, do not count, because no client reads them. Queues that a start would
+    create for a stray do not count, because the unit of the stray stays in its own queue.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -238,7 +238,9 @@ def _serves(start: RestartOutcome) -> bool:
 def _counted(plan: RepairPlan, start: RestartOutcome, known: KnownTopics) -> list[RestartedQueue]:
     """Return the queues of a broker's start whose losses count."""
     return [
-        queue for queue in start.queues if queue.topic in known and (queue.topic, queue.queue_id) not in plan.strays
+        queue
+        for queue in start.queues
+        if queue.queue_id >= 0 and queue.topic in known and (queue.topic, queue.queue_id) not in plan.strays
     ]
 
 
