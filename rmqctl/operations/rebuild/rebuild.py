@@ -30,7 +30,7 @@ from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder, Bui
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts
 from rmqctl.operations.rebuild.index_builder import IndexBuilder, IndexCounts
 from rmqctl.operations.rebuild.interrupted import REBUILD_FILE, Interrupted
-from rmqctl.operations.rebuild.places.placed_queues import PlacedQueues
+from rmqctl.operations.rebuild.places.placed_queues import MISPLACED, PlacedQueues
 from rmqctl.operations.rebuild.queue_builder import QueueBuilder
 from rmqctl.operations.rebuild.repaired_log import LogCounts, RepairedLog
 from rmqctl.operations.rebuild.selection import wanted_queues
@@ -204,6 +204,8 @@ class Rebuild:
             self._put(described)
             if not isinstance(item, Damage):
                 self.log.lose_fillers(described.messages)
+        if self._placed is not None and (misplaced := self.log.misplaced(item)) is not None:
+            self._placed.put(misplaced, MISPLACED)
         if isinstance(item, Damage):
             self.log.lose(item, self.result.log)
         self.result.log.position = max(self.result.log.position, item.end)
@@ -236,6 +238,8 @@ class Rebuild:
             for item in self.log.items(self.result.begin):
                 for described in self.log.described(item):
                     others.put(described)
+                if (misplaced := self.log.misplaced(item)) is not None:
+                    others.put(misplaced, MISPLACED)
                 if is_over():
                     return False
         for placed in filter(None, (self._placed, others)):

@@ -14,7 +14,7 @@ import numpy as np
 
 from rmqctl.format.cq_unit import DELAY_UNIT_MS
 from rmqctl.format.damage_kinds import codes
-from rmqctl.format.message import Damage
+from rmqctl.format.message import BAD_PHYSICAL_OFFSET, Damage
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 from rmqctl.operations.placeholder.blocks import are_served
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
@@ -135,6 +135,16 @@ class RepairedLog:
                     yield described
         elif (message := _dispatched(item)) is not None:
             yield self.builder.of(message)
+
+    def misplaced(self, item: Blank | Damage | RecordRun) -> DispatchColumns | None:
+        """Return the message of a record with another PHYSICALOFFSET than its place.
+
+        Brokers serve it where a unit leads to it, and dispatch it elsewhere.
+        """
+        if not isinstance(item, Damage) or item.code != BAD_PHYSICAL_OFFSET or item.message is None:
+            return None
+        is_replaced = self._placeholders.of_damage(item.physical_offset) is not None
+        return None if is_replaced else self.builder.of(item.message)
 
     def lose_fillers(self, messages: Rows) -> None:
         """Add the fillers of `recover --keep-going`, which are rollback records."""

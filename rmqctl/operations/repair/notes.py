@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rmqctl.forensics.renamed_files import MISPLACED
+from rmqctl.format.cq_unit import PLACES_MAX
+from rmqctl.operations.rebuild.built_queue import blocks_of
 from rmqctl.operations.repair.missing_files import messages_between
 from rmqctl.store.config import store_path
 from rmqctl.store.read.version_guess import signs_of_5
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.renamed_files import RenamedFile
     from rmqctl.format.message import Damage, Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
@@ -37,8 +43,11 @@ def notes_of_misplaced(store: ReadOnlyStore, damages: Iterable[Damage]) -> Itera
     Brokers serve the record if a unit points to the record. If a broker dispatches the record again, the unit points to
     PHYSICALOFFSET instead.
     """
-    misplaced = [damage.message for damage in damages if damage.code == MISPLACED]
-    unserved = sum(message is not None and not has_unit(store, message) for message in misplaced)
+    without_own_unit: dict[QueueKey, list[int]] = {}
+    for message in (damage.message for damage in damages if damage.code == MISPLACED):
+        if message is not None and not has_unit(store, message):
+            without_own_unit.setdefault((message.topic, message.queue_id), []).append(message.physical_offset)
+    unserved = sum(_unled(store.queues.get(key), offsets) for key, offsets in without_own_unit.items())
     if unserved:
         stay, lead = ("stays", "it") if unserved == 1 else ("stay", "them")
         yield (
@@ -46,6 +55,14 @@ def notes_of_misplaced(store: ReadOnlyStore, damages: Iterable[Damage]) -> Itera
             "no queue leads to "
             f"{lead}: brokers do not serve {lead}. A file of the log may have a wrong name"
         )
+
+
+def _unled(queue: UnitQueue | None, physical_offsets: list[int]) -> int:
+    """Count the physical offsets to which no unit of a queue leads."""
+    left = set(physical_offsets)
+    for _, units in blocks_of(queue, 0, PLACES_MAX):
+        left -= set(units["physicalOffset"][np.isin(units["physicalOffset"], physical_offsets)].tolist())
+    return len(left)
 
 
 def has_unit(store: ReadOnlyStore, message: Message) -> bool:

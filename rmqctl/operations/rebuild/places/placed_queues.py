@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 BLOCK = 16384  # units
 NO_NUMBER, DROPPED = -(2**32), -(2**33)
-# a message of the queue, in log order; `light` is 0 for the queue's own messages, else LIGHT or EXCLUDED
+# a message of the queue, in log order; `light` is 0 for the queue's own messages, else LIGHT, EXCLUDED or MISPLACED
 MESSAGES = row_type("i8 physical_offset queue_offset tags_code store_timestamp", "i4 size traits light")
-LIGHT, EXCLUDED = 1, 2  # named in INNER_MULTI_DISPATCH; the same, of a topic that later versions leave out
+# named in INNER_MULTI_DISPATCH; the same, of a topic that later versions leave out; with another PHYSICALOFFSET
+LIGHT, EXCLUDED, MISPLACED = 1, 2, 3
 
 
 class PlacedQueues:
@@ -65,15 +66,18 @@ class PlacedQueues:
         """Return the queues whose messages are collected."""
         return self._portions.keys()
 
-    def put(self, described: DispatchColumns) -> None:
-        """Collect the next messages of the log, which must be in log order."""
+    def put(self, described: DispatchColumns, own_kind: int = 0) -> None:
+        """Collect the next messages of the log, which must be in log order.
+
+        `own_kind` is MISPLACED for a message that only an existing unit gives a place.
+        """
         added = [key in self._portions for key in self._keys[len(self._is_wanted) :]]
         self._is_wanted = np.concatenate((self._is_wanted, np.array(added, np.bool_)))
         rows = described.messages[have_units(described.messages)]
         own = rows[self._is_wanted[rows["queue"]]]
         own = own[np.argsort(own["queue"], kind="stable")]
         for part in np.split(own, np.flatnonzero(np.diff(own["queue"])) + 1) if len(own) else ():
-            self._keep(part)
+            self._keep(part, own_kind)
         for at in rows["physical_offset"][rows["traits"] & MULTI_DISPATCH != 0].tolist():
             for row, is_left_out in self._log.light_rows(at, lambda number: self._keys[number] in self._portions):
                 self._keep(row, EXCLUDED if is_left_out else LIGHT)
@@ -103,6 +107,7 @@ class PlacedQueues:
         self, key: QueueKey, messages: Rows, open_queue: Callable[[QueueCounts], BuiltQueue]
     ) -> BuiltQueue | None:
         """Build a queue, or return None if no message has a place in it."""
+        messages = self._without_misplaced(key, messages)
         numbers, dropped = messages["queue_offset"], messages[:0]
         if messages["light"].any():
             numbers = self._light_numbers(messages, in_order(self._units(key, messages)[0]))
@@ -146,6 +151,18 @@ class PlacedQueues:
             lost = np.flatnonzero(used & ~leads & self._log.lost.are_in(units["physicalOffset"]))
             into_damage += (range(run.place, run.end) for run in _runs(slot + lost))
         return runs, into_damage
+
+    def _without_misplaced(self, key: QueueKey, messages: Rows) -> Rows:
+        """Leave out misplaced messages to which no existing unit leads."""
+        is_misplaced = messages["light"] == MISPLACED
+        if not is_misplaced.any():
+            return messages
+        stays = ~is_misplaced
+        for run in self._units(key, messages)[0]:
+            stays[run.message : run.message_end] = True
+        messages = messages[stays]
+        messages["light"][messages["light"] == MISPLACED] = 0
+        return messages
 
     def _light_numbers(self, messages: Rows, units: Sequence[Run]) -> Numbers:
         """Return the places that dispatch gives a light queue's messages.

@@ -20,7 +20,7 @@ import pytest
 
 from rmqctl.cli.views.change.repair_view import check_writable
 from rmqctl.errors import ExitCode
-from rmqctl.format.message import PLACEHOLDER_SIGN, Message
+from rmqctl.format.message import PHYSICALOFFSET_OFFSET, PLACEHOLDER_SIGN, Message
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, damage_cases, each_damage, expected, tree_hash, unpack
@@ -882,6 +882,23 @@ def test_a_file_of_the_log_that_was_renamed_is_told_its_name(
         assert note.endswith(f"records say the offsets of {right.name}; rename it back and run recover again")
     renamed.rename(right)
     assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["lost"] == whole["lost"]
+
+
+def test_a_message_with_another_physical_offset_keeps_its_unit(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Brokers serve it where a unit leads (4.7.1, n45-4.7.1/177), but would dispatch it elsewhere."""
+    store = unpack("471-basic", tmp_path)
+    record, unit = 97431, 4  # of audit-log/2
+    at = record - 65536 + PHYSICALOFFSET_OFFSET
+    apply_damage(store, [{"op": "write", "path": f"commitlog/{65536:020d}", "offset": at, "hex": "00004000"}])
+    queue = store / "consumequeue" / "audit-log" / "2" / f"{0:020d}"
+    whole = queue.read_bytes()
+    units = [whole[place * 20 :][:20] for place in range(9)]
+    units[unit - 1 : unit + 1] = units[unit], units[unit - 1]
+    queue.write_bytes(b"".join(units).ljust(len(whole), b"\0"))
+    plan = rmqctl("recover", store, "--yes", "-o", "json").document()
+    assert (queue.read_bytes(), plan["lost"]["records"]) == (whole, 0)
+    assert not [note for note in plan["notes"] if "PHYSICALOFFSET" in note]
+    assert rmqctl("recover", store, "--dry-run").code == 0
 
 
 def test_files_that_were_swapped_are_named(tmp_path: Path, rmqctl: Rmqctl) -> None:
