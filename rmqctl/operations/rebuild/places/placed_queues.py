@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.format.columns import UNITS, row_type
-from rmqctl.format.cq_unit import PLACES_MAX
+from rmqctl.format.cq_unit import CQ_UNIT, PLACES_MAX
 from rmqctl.format.message import MIN_SIZE
 from rmqctl.kernels.dispatch_scan import DELAYED, IS_PLACEHOLDER, MULTI_DISPATCH
 from rmqctl.logfile.memory.mapped_memory import Spool
@@ -28,6 +28,7 @@ from rmqctl.operations.rebuild.places.place import Room, Run, in_order, place
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.dispatch.units import have_units
 from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.store_file_sizes import geometry_of_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -196,7 +197,7 @@ class PlacedQueues:
         """Return the place at which a queue begins.
 
         It is before the first message's place if lost messages, or units that lead between the log's begin and the
-        message, explain the places before. If the log begins at physical offset 0, a queue should not begin with
+        message, explain the places before. If the log begins at physical offset 0, no queue file begins with
         pre-blanks: a pre-blank leads to physical offset 0, so a broker would begin there, and skip the queue file.
         """
         before, begin = self._before.queues.get(key), self._log.min_offset
@@ -209,7 +210,10 @@ class PlacedQueues:
         )
         places, lost = first.place - front, self._log.lost.between(begin, behind)
         confirmed = (not begin and first.length > 1) or (places - known) * MIN_SIZE <= lost
-        return front if confirmed and places * MIN_SIZE <= behind - begin else first.place
+        if confirmed and places * MIN_SIZE <= behind - begin:
+            return front
+        units_a_file = geometry_of_store(self._before).consumequeue_file_size // CQ_UNIT.size
+        return first.place if begin else first.place - first.place % units_a_file
 
     def _fill(self, queue: BuiltQueue, message: Row, end: int, behind: int, offsets: Numbers) -> None:
         """Fill the places up to `end`, before a message.
