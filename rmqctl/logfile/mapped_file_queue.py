@@ -169,6 +169,13 @@ class MappedFileQueue:
                 found.setdefault(int(name), entry.path)
         return [found[base] for base in sorted(found)]
 
+    def misnumbered(self) -> list[str]:
+        """Return the files that are named by a number of other than 20 digits.
+
+        Brokers load them in the order of their names, so a number of fewer digits comes behind the last file.
+        """
+        return [self.storage.display(entry.path) for entry in self._unnamed if entry.name.isdecimal()]
+
     def close(self) -> None:
         """Close the descriptors of all files."""
         for file in self.files:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format.damage_kinds import codes
 from rmqctl.operations.plan import Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
+from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Resize
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.store_file_sizes import geometry_of_store
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
 
 UNCHECKED = codes(is_checked=False)
+FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
 
 
 class PresentStart:
     """A start on the store as it is (`now`).
 
-    If load() refuses the store, the end of the log is found by a start on the same store with right file lengths
-    (`corrected`). If load() would refuse that one, too, `corrected` is `now`.
+    If load() refuses the store, or takes foreign files for the store's, the end of the log is found by a start on the
+    same store without them and with right file lengths (`corrected`). If load() would refuse that one, too, `corrected`
+    is `now`.
     """
 
     def __init__(
@@ -37,7 +40,11 @@ class PresentStart:
     ) -> None:
         self.now = self.corrected = RestartSimulation(store, profile, builder, mode)
         self._log = store.commit_log.queue
-        self._loadable = loadable(store) if self.now.refused is not None else None
+        self._loadable = None
+        if self.now.refused is not None:
+            self._loadable = loadable(store)
+        elif foreign := foreign_steps(store, is_refused=False):
+            self._loadable = planned_store(store, foreign)
         if self._loadable is not None:
             mended = RestartSimulation(self._loadable, profile, builder, mode)
             self.corrected = mended if mended.refused is None else self.now
@@ -95,5 +102,21 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
         )
         sized += [(file, size) for file in queue.queue.files]
     steps = [Step(Resize(file.name, size), "") for file, size in sized if size and file.size_on_disk != size]
-    steps += [Step(Delete(damage.path), "") for damage in store.foreign if damage.code == "foreign-file"]
-    return planned_store(store, steps)
+    return planned_store(store, [*steps, *foreign_steps(store, is_refused=True)])
+
+
+def foreign_steps(store: ReadOnlyStore, *, is_refused: bool) -> list[Step]:
+    """Return the steps that delete the foreign files that harm a start.
+
+    A foreign file does not belong to the store, but is in a folder of the log or the queues. With `is_refused`, any may
+    be why load() failed; else the broker has taken those that are named by a number for files of the store.
+    """
+    queues = store.commit_log.queue, *(queue.queue for queue in store.queues.values())
+    taken = {path for queue in queues for path in queue.misnumbered()}
+    why = "a broker may not load the store with it" if is_refused else "a broker takes it for the last file"
+    return [
+        Step(Delete(damage.path), f"{damage.detail}: {why}")
+        for damage in store.foreign
+        if damage.code == "foreign-file" and damage.path.split("/")[0] in FOLDERS_OF_FILES
+        if is_refused or damage.path in taken
+    ]

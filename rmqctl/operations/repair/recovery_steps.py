@@ -17,6 +17,7 @@ from rmqctl.format.message import Blank
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint, Step, queues_to_rebuild
 from rmqctl.operations.repair.leaves import LEFT
 from rmqctl.operations.repair.misnamed_records import MisnamedRecords
+from rmqctl.operations.repair.present_start import foreign_steps
 from rmqctl.operations.repair.truncation import cut_steps, index_steps, log_steps
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Resize
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 BEHIND_LOG, MISMATCH = "dangling-unit", "unit-mismatch"
 CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # a cut repairs these; others need a rebuild
-FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
 
 
 class RecoverySteps:
@@ -58,7 +58,7 @@ class RecoverySteps:
 
     def _all(self) -> Iterator[Step]:
         steps = [
-            *self._foreign_steps(),
+            *foreign_steps(self._store, is_refused=self._analysis.start.now.refused is not None),
             *self._log_steps(),
             *self._placeholder_steps(),
             *self._queue_steps(),
@@ -66,16 +66,6 @@ class RecoverySteps:
         ]
         yield from steps
         yield from self._beside_steps(any_other=bool(steps))
-
-    def _foreign_steps(self) -> Iterator[Step]:
-        """Yield the steps that delete foreign files if a broker would not start.
-
-        A foreign file does not belong to the store, but is in a folder of the log or the queues.
-        """
-        if self._analysis.start.now.refused is not None:
-            for damage in self._store.foreign:
-                if damage.code == "foreign-file" and damage.path.split("/")[0] in FOLDERS_OF_FILES:
-                    yield Step(Delete(damage.path), f"{damage.detail}: a broker may not load the store with it")
 
     def _placeholder_steps(self) -> Iterator[Step]:
         """Yield the steps that write placeholders.

@@ -658,6 +658,18 @@ def test_a_stray_file_goes_with_the_queue_that_is_made_anew(stray: str, tmp_path
     assert tree_hash(store) == before
 
 
+def test_a_file_that_a_broker_takes_for_the_last_of_the_log_is_deleted(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """5.3.3 sorts files by name, and begins at the last one after a clean shutdown."""
+    store = unpack("533-basic", tmp_path)
+    (store / "commitlog" / "123").write_bytes(bytes(65536))
+    conf = "--broker-version", "5.3.3"
+    assert rmqctl("recover", store, *conf, "--dry-run", "-o", "json").document()["restart"]["lost"]["records"] > 0
+    assert rmqctl("recover", store, *conf, "--yes").code == 3
+    assert [path for path in (store / "commitlog").iterdir() if len(path.name) < 20] == []
+    again = rmqctl("recover", store, *conf, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["restart"]["lost"]["records"]) == ([], 0)
+
+
 @pytest.mark.parametrize("keep_going", [(), ("--keep-going",)])
 @pytest.mark.parametrize("behind", ["zeros", "the next file", "the next file, which is gone"])
 @pytest.mark.parametrize("number", [0, 2])
