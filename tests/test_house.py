@@ -12,11 +12,9 @@ from pathlib import Path
 import rmqctl
 
 ROOT = Path(rmqctl.__file__).parent
-PACKAGES = (ROOT, *sorted(ROOT.parent.glob("pyspark_rocketmq*/")))
 MODULES = {
     ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
-    for package in PACKAGES
-    for path in sorted(package.rglob("*.py"))
+    for path in sorted(ROOT.rglob("*.py"))
 }
 FILES_MAX, LINES_MAX = 16, 2500
 SUMMARY_LENGTH_MAX = 79
@@ -38,7 +36,6 @@ def imported(module: str) -> set[str]:
 def test_no_modules_import_each_other_in_a_circle() -> None:
     packages = {module for module, path in MODULES.items() if path.name == "__init__.py"}
     graph = {module: imported(module) - packages for module in MODULES}
-    assert len(PACKAGES) == 5
     assert len(graph) > 200
     TopologicalSorter(graph).prepare()  # raises CycleError
 
