@@ -51,6 +51,7 @@ GOLDEN_NAMES = sorted(path.name.removesuffix(".expected.json.xz") for path in DA
 # broker says
 LIKE_OTHERS = ("410", "432", "452", "470", "494", "514", "540", "550", "broker-550")
 READABLE_NAMES = [name for name in GOLDEN_NAMES if not name.startswith(LIKE_OTHERS)]
+Golden = Callable[[str], Path]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ No folder grows too large, no modules import each other in a circle, and docstri
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -62,6 +63,11 @@ def test_no_folder_is_too_large() -> None:
         lines = sum(len(path.read_text().splitlines()) for path in files)
         assert len(files) <= FILES_MAX, folder
         assert lines <= LINES_MAX, (folder, lines)
+
+
+def test_tests_import_nothing_from_test_modules() -> None:
+    imports = re.compile(r"^\s*(from|import) tests\b.*\btest_", re.MULTILINE)
+    assert [path for path in Path(__file__).parent.rglob("*.py") if imports.search(path.read_text())] == []
 
 
 def test_ci_installs_what_the_readme_installs() -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from rmqctl.store.config.file_sizes import Geometry
 from tests.conftest import Rmqctl
-from tests.store.engine.test_message_store import message
-from tests.store.write.test_batch_consume_queue_writer import inner_batch, with_batch_topics
+from tests.support.batch_queues import inner_batch, with_batch_topics
+from tests.support.file_edits import flip_bits
+from tests.support.small_store import message
 
 SIZES = Geometry(64 * 1024, 1000, 100, 400, consumequeue_ext_file_size=1000, batchconsumequeue_file_size=920)
 QUEUE = Path("batchconsumequeue") / "topic-0" / "0" / f"{0:020d}"
@@ -40,9 +41,7 @@ def test_a_damaged_number_moves_no_queue(
     whole = (store / QUEUE).read_bytes()
     at = rmqctl("dump", store, "-o", "jsonl").rows()[number]["physicalOffset"]
     log = store / "commitlog" / f"{0:020d}"
-    data = bytearray(log.read_bytes())
-    data[at + 20 + byte] ^= bit
-    log.write_bytes(data)
+    flip_bits(log, at + 20 + byte, bit)
     if with_queues:
         codes = [finding["code"] for finding in rmqctl("verify", store, "-o", "json").document()["findings"]]
         assert codes == ["bad-queue-offset"]

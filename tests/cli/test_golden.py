@@ -4,29 +4,17 @@ leaves it as it is.
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import GOLDEN_NAMES, Rmqctl, expected, tree_hash, unpack
+from tests.support.golden_store import died, host
 
 FIELDS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag",
     "bornTimestamp", "storeTimestamp", "reconsumeTimes", "preparedTransactionOffset", "msgId",
 )  # fmt: skip
-
-
-def died(name: str) -> bool:
-    """Whether the store's broker was killed: its queues lag, and a load does more than read."""
-    return "crash" in name or "kill" in name
-
-
-def host(text: str) -> tuple[Any, int]:
-    """Address and port in whatever notation."""
-    address, _, port = text.rpartition(":")
-    return ipaddress.ip_address(address.strip("[]")), int(port)
 
 
 @pytest.fixture(params=GOLDEN_NAMES)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of, ranges
 from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.support.file_edits import overwrite, write_at
+from tests.support.golden_store import CASES, FLIPS, damaged, profile_of, ranges
 from tests.support.log_maker import V2, sample_records, write_log
 
 PLACEHOLDER_SIGN = int.from_bytes(b"RMQCTL\0\0", "big")
-FLIPS = sorted(name for name in CASES if "--body-flip-" in name)
 FRAMES = sorted(
     name
     for name in CASES
@@ -77,10 +77,7 @@ def test_several_files_and_places_at_once(tmp_path: Path, rmqctl: Rmqctl) -> Non
     before = tree_hash(store)
     hit = [offsets[20], offsets[100], offsets[101], offsets[102], offsets[200]]
     for offset in hit:
-        file = store / "commitlog" / f"{offset // 65536 * 65536:020d}"
-        with file.open("r+b") as log:
-            log.seek(offset % 65536 + 4)
-            log.write(b"\xde\xad\xbe\xef")
+        overwrite(store, offset + 4, b"\xde\xad\xbe\xef")
     broken = tree_hash(store)
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     messages = dumped(rmqctl, store)
@@ -170,11 +167,9 @@ def test_what_brokers_serve_does_not_end_the_log_behind_a_mark(code: str, tmp_pa
     store = unpack("533-basic", tmp_path)
     rows = dumped(rmqctl, store)
     first, second = list(rows)[100], list(rows)[200]
-    overwritten(store, f"commitlog/{first // 65536 * 65536:020d}", first % 65536 + 4, b"\0\0\0\1")
+    overwrite(store, first + 4, b"\0\0\0\1")
     at = second + 28 + 7 if code == "bad-physical-offset" else second + rows[second]["size"] - 1
-    overwritten(
-        store, f"commitlog/{second // 65536 * 65536:020d}", at % 65536, b"\0" if code == "torn-properties" else b"\xff"
-    )
+    overwrite(store, at, b"\0" if code == "torn-properties" else b"\xff")
     (store / "abort").touch()
     plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
     assert (plan["lost"]["records"], plan["placeholders"], plan["endReason"]) == (1, 1, None)
@@ -185,8 +180,8 @@ def test_what_brokers_serve_follows_a_mark(tmp_path: Path, rmqctl: Rmqctl) -> No
     store = unpack("533-basic", tmp_path)
     rows = dumped(rmqctl, store)
     first, last = list(rows)[-2:]
-    overwritten(store, f"commitlog/{first // 65536 * 65536:020d}", first % 65536 + 4, b"\0\0\0\1")
-    overwritten(store, f"commitlog/{last // 65536 * 65536:020d}", last % 65536 + rows[last]["size"] - 1, b"\0")
+    overwrite(store, first + 4, b"\0\0\0\1")
+    overwrite(store, last + rows[last]["size"] - 1, b"\0")
     (store / "abort").touch()
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     after = dumped(rmqctl, store)
@@ -198,23 +193,17 @@ def test_what_brokers_serve_follows_a_mark(tmp_path: Path, rmqctl: Rmqctl) -> No
 def test_bytes_behind_a_files_end_are_marked_when_the_log_goes_on(tmp_path: Path, rmqctl: Rmqctl) -> None:
     whole, store = unpack("533-basic", tmp_path / "whole"), unpack("533-basic", tmp_path / "store")
     end = record_end(rmqctl, whole)
-    overwritten(store, f"commitlog/{65536:020d}", end, bytes(65536 - end))
-    overwritten(store, f"commitlog/{65536:020d}", end + 100, b"what was never a record")
+    write_at(store / f"commitlog/{65536:020d}", end, bytes(65536 - end))
+    write_at(store / f"commitlog/{65536:020d}", end + 100, b"what was never a record")
     gone = {at for at in dumped(rmqctl, whole) if 65536 + end <= at < 131072}
     all_kept_but(rmqctl, store, whole, gone)
-
-
-def overwritten(store: Path, path: str, position: int, data: bytes) -> None:
-    with (store / path).open("r+b") as file:
-        file.seek(position)
-        file.write(data)
 
 
 @pytest.mark.parametrize("with_queues", [True, False])
 def test_many_records_at_once(with_queues: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
     """Queue offsets after the damage stay what they are, and each message that is gone counts as lost."""
     whole, store = unpack("533-basic", tmp_path / "whole"), unpack("533-basic", tmp_path / "store")
-    overwritten(store, "commitlog/00000000000000065536", 20000, b"\xee" * 6000)
+    write_at(store / "commitlog/00000000000000065536", 20000, b"\xee" * 6000)
     if not with_queues:
         shutil.rmtree(store / "consumequeue")
     (store / "abort").touch()
@@ -236,7 +225,7 @@ def test_many_records_at_once(with_queues: bool, tmp_path: Path, rmqctl: Rmqctl)
 
 def test_lmq_units_of_marked_and_other_messages_stay(tmp_path: Path, rmqctl: Rmqctl) -> None:
     whole, store = unpack("533-lmq", tmp_path / "whole"), unpack("533-lmq", tmp_path / "store")
-    overwritten(store, "commitlog/00000000000000065536", 30000, b"\xee" * 3000)
+    write_at(store / "commitlog/00000000000000065536", 30000, b"\xee" * 3000)
     (store / "abort").touch()
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
@@ -252,7 +241,7 @@ def test_what_an_earlier_life_of_the_log_left_stays_dead(tmp_path: Path, rmqctl:
     assert rmqctl("append", store, "--topic", "OrderPaid", "--body", "x" * 300).code == 0
     written = dumped(rmqctl, store)
     new_end = max(at + int(row["size"]) for at, row in written.items()) - 196608
-    overwritten(store, f"commitlog/{file.name}", new_end, stale[new_end:])
+    write_at(store / f"commitlog/{file.name}", new_end, stale[new_end:])
     (store / "abort").touch()
     plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert (plain["maxPhyOffset"], plain["keepable"]) == (196608 + new_end, 0)
@@ -279,7 +268,7 @@ def made(root: Path, rmqctl: Rmqctl) -> tuple[Path, list[int]]:
 def test_an_empty_body_with_a_wrong_checksum_stays(keep_going: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
     """No broker checks it: it is served."""
     store, _ = made(tmp_path, rmqctl)
-    overwritten(store, f"commitlog/{0:020d}", 8, b"\x12\x34\x56\x78")
+    write_at(store / f"commitlog/{0:020d}", 8, b"\x12\x34\x56\x78")
     plan = rmqctl("recover", store, *keep_going, "--profile", "5.3", "--dry-run", "-o", "json").document()
     assert (plan["lost"]["records"], plan["placeholders"], plan["endReason"], plan["records"]) == (0, 0, None, 8)
 
@@ -287,7 +276,7 @@ def test_an_empty_body_with_a_wrong_checksum_stays(keep_going: tuple[str, ...], 
 def test_a_record_that_4x_does_not_know_ends_the_log(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """The next start would end it there, too, and drop what stands after it."""
     store, offsets = made(tmp_path, rmqctl)
-    overwritten(store, f"commitlog/{0:020d}", offsets[2] + 4, b"\0\0\0\1")
+    write_at(store / f"commitlog/{0:020d}", offsets[2] + 4, b"\0\0\0\1")
     plan = rmqctl("recover", store, "--keep-going", "--profile", "4.9", "--dry-run", "-o", "json").document()
     assert plan["maxPhyOffset"] == offsets[5]
     assert plan["lost"]["records"] == 4
@@ -303,9 +292,7 @@ def test_a_place_that_was_filled_in_stays_what_it_is(tmp_path: Path, rmqctl: Rmq
     store = unpack("533-propcrc", tmp_path)
     shutil.rmtree(store / "consumequeue")
     (store / "commitlog" / f"{3 * 65536:020d}").write_bytes(bytes(65536))
-    with (store / "commitlog" / f"{2 * 65536:020d}").open("r+b") as file:
-        file.seek(24571)
-        file.write(bytes(4096))
+    write_at(store / "commitlog" / f"{2 * 65536:020d}", 24571, bytes(4096))
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeConsumeQueue=1000\n")
     assert rmqctl("recover", store, "--broker-conf", conf, "--keep-going", "--yes").code == 3

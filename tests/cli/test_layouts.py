@@ -9,6 +9,7 @@ import pytest
 
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.support.file_edits import write_at
 
 Golden = Callable[[str], Path]
 CHANGES = (
@@ -94,9 +95,7 @@ def test_each_unit_of_a_dledger_store_leads_to_a_dumped_message(golden: Golden, 
 def test_a_damaged_entry_header_is_a_finding_and_its_message_is_read(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-550-dledger")
     log = store / "dledger-n0" / "data" / f"{0:020d}"
-    with log.open("r+b") as file:
-        file.seek(312 + 16)  # the second entry's term
-        file.write(b"\xff")
+    write_at(log, 312 + 16, b"\xff")  # the second entry's term
     result = rmqctl("verify", store, "--level", "1", "-o", "json")
     document = result.document()
     found = [

@@ -18,6 +18,7 @@ from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.support.file_edits import overwrite
 
 SECOND, THIRD = f"{65536:020d}", f"{131072:020d}"
 KEEP_GOING = "--keep-going"
@@ -35,12 +36,9 @@ def renumber(root: Path, of_queue: QueueKey, number: Callable[[int], int]) -> No
     with closing(ReadOnlyStore(root)) as store:
         found = [item for item in store.commit_log.scan() if isinstance(item, Message)]
         for message in found:
-            file = store.commit_log.queue.find(message.physical_offset)
-            if file is None or (message.topic, message.queue_id) != of_queue:
-                continue
-            with (root / file.name).open("r+b") as log:
-                log.seek(message.physical_offset - file.file_from_offset + HEADS[0].offset("QUEUEOFFSET"))
-                log.write(number(message.queue_offset).to_bytes(8, "big"))
+            if (message.topic, message.queue_id) == of_queue:
+                at = message.physical_offset + HEADS[0].offset("QUEUEOFFSET")
+                overwrite(root, at, number(message.queue_offset).to_bytes(8, "big"))
 
 
 PAID = ("OrderPaid", 1)

@@ -12,8 +12,7 @@ from rmqctl.cli.main import run
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.journal.journals import list_journals
 from rmqctl.store.journal.transaction import undo_last
-from tests.store.journal.test_transaction import crash_points
-from tests.support.faulty_system import CRASHES, Fault, FaultySystem
+from tests.support.faulty_system import CRASHES, Fault, FaultySystem, crash_points
 from tests.support.log_maker import Record, write_log
 
 CONF = "mappedFileSizeConsumeQueue=100\nmaxHashSlotNum=5\nmaxIndexNum=10\n"

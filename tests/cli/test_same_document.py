@@ -14,6 +14,7 @@ import pytest
 
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from tests.conftest import Rmqctl, unpack
+from tests.support.file_edits import write_at
 
 Damage = Callable[[Path], None]
 RUNS = [8, pytest.param(20, marks=pytest.mark.slow)]
@@ -41,19 +42,13 @@ def _threads_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_queues(store: Path) -> None:
     shutil.rmtree(store / "consumequeue")
-    overwritten(store / "commitlog" / f"{65536:020d}", 20000, b"\xee" * 300)
+    write_at(store / "commitlog" / f"{65536:020d}", 20000, b"\xee" * 300)
 
 
 def with_a_bad_head(store: Path) -> None:
-    overwritten(store / "commitlog" / f"{65536:020d}", 0, bytes(60))
+    write_at(store / "commitlog" / f"{65536:020d}", 0, bytes(60))
     shutil.rmtree(store / "consumequeue" / "OrderPaid")
     (store / "abort").touch()
-
-
-def overwritten(file: Path, position: int, data: bytes) -> None:
-    with file.open("r+b") as opened:
-        opened.seek(position)
-        opened.write(data)
 
 
 @pytest.mark.parametrize("runs", RUNS)

@@ -11,8 +11,8 @@ import pytest
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.verify import verify
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import expected
-from tests.forensics.audit.test_crosscheck import FIRST_FILE, LOG_FILE_SIZE, Golden, peek, poke
+from tests.conftest import Golden, expected
+from tests.support.file_edits import FIRST_FILE, LOG_FILE_SIZE, flip_bits, poke
 from tests.support.log_maker import Record, write_log
 
 BODY_CRC_AT, FLAG_AT, BORN_AT, BODY_AT = 8, 16, 40, 88
@@ -21,21 +21,11 @@ TOP = 1 << 31
 EXPLAINED = "one flipped bit explains it"
 
 
-def flip(path: Path, at: int, bit: int) -> None:
-    (byte,) = peek(path, at, "B")
-    poke(path, at, "B", byte ^ 1 << bit)
-
-
 def only_finding(root: Path) -> Finding:
     store = ReadOnlyStore(root)
     (finding,) = verify(store, 1).findings
     store.close()
     return finding
-
-
-@pytest.fixture
-def basic(golden: Golden) -> Path:
-    return golden("497-basic")
 
 
 @pytest.mark.parametrize("bit", range(8))
@@ -48,7 +38,7 @@ def test_every_bit_of_a_body_is_named(basic: Path, place: float, bit: int) -> No
     )
     position = message["physicalOffset"] + BODY_AT + int((message["bodyLength"] - 1) * place)
     file, at = divmod(position, LOG_FILE_SIZE)
-    flip(basic / f"commitlog/{file * LOG_FILE_SIZE:020d}", at, bit)
+    flip_bits(basic / f"commitlog/{file * LOG_FILE_SIZE:020d}", at, 1 << bit)
     finding = only_finding(basic)
     assert (finding.code, finding.physical_offset, finding.msg_id) == (
         "bad-body-crc",
@@ -61,7 +51,7 @@ def test_every_bit_of_a_body_is_named(basic: Path, place: float, bit: int) -> No
 
 @pytest.mark.parametrize("bit", range(31))
 def test_a_flipped_bit_in_the_checksum_itself(basic: Path, bit: int) -> None:
-    flip(basic / "commitlog" / FIRST_FILE, BODY_CRC_AT + 3 - bit // 8, bit % 8)
+    flip_bits(basic / "commitlog" / FIRST_FILE, BODY_CRC_AT + 3 - bit // 8, 1 << bit % 8)
     finding = only_finding(basic)
     assert (finding.code, finding.file_offset, finding.size) == ("bad-body-crc", 0, 452)
     assert "the stored checksum differs in one bit" in finding.detail
@@ -71,7 +61,7 @@ def test_a_flipped_bit_in_the_checksum_itself(basic: Path, bit: int) -> None:
 @pytest.mark.parametrize("others", [(1,), (0, 1, 2), (40, 60)])
 def test_more_than_one_flipped_bit_explains_nothing(basic: Path, others: tuple[int, ...]) -> None:
     for at in (5, *others):
-        flip(basic / "commitlog" / FIRST_FILE, BODY_AT + at, 3)
+        flip_bits(basic / "commitlog" / FIRST_FILE, BODY_AT + at, 8)
     finding = only_finding(basic)
     assert finding.code == "bad-body-crc"
     assert EXPLAINED not in finding.detail
@@ -92,7 +82,7 @@ def test_a_bit_outside_the_body_is_named_by_the_records_own_checksum(golden: Gol
         key=lambda row: row["physicalOffset"] if row["physicalOffset"] < LOG_FILE_SIZE else -1,
     )
     position = message["physicalOffset"] + at
-    flip(root / "commitlog" / FIRST_FILE, position, bit)
+    flip_bits(root / "commitlog" / FIRST_FILE, position, 1 << bit)
     finding = only_finding(root)
     assert (finding.code, finding.physical_offset) == ("bad-property-crc", message["physicalOffset"])
     assert f"{EXPLAINED}: bit {bit} of the byte at {position} (byte {position} of the file)" in finding.detail
@@ -101,7 +91,7 @@ def test_a_bit_outside_the_body_is_named_by_the_records_own_checksum(golden: Gol
 @pytest.mark.parametrize(("size", "is_explained"), [(50_000, True), (MIB + 1, False)])
 def test_a_body_may_be_too_long_to_be_searched(tmp_path: Path, size: int, is_explained: bool) -> None:
     write_log(tmp_path, [Record(body=b"x" * size)], file_size=2 * MIB)
-    flip(tmp_path / "commitlog" / FIRST_FILE, BODY_AT + 7, 2)
+    flip_bits(tmp_path / "commitlog" / FIRST_FILE, BODY_AT + 7, 4)
     finding = only_finding(tmp_path)
     assert finding.code == "bad-body-crc"
     assert (f"{EXPLAINED}: bit 2 of the byte at {BODY_AT + 7} " in finding.detail) == is_explained
@@ -114,7 +104,7 @@ def test_two_bits_that_explain_one_checksum_are_both_named(tmp_path: Path) -> No
     effects = {find: at for at, find in _effects(size)}
     first, second = next((at, effects[value ^ TOP]) for at, value in _effects(size) if value ^ TOP in effects)
     write_log(tmp_path, [Record(body=body)], file_size=MIB)
-    flip(tmp_path / "commitlog" / FIRST_FILE, BODY_AT + first[0], first[1])
+    flip_bits(tmp_path / "commitlog" / FIRST_FILE, BODY_AT + first[0], 1 << first[1])
     detail = only_finding(tmp_path).detail
     for byte, bit in (first, second):
         assert f"bit {bit} of the byte at {BODY_AT + byte} " in detail
@@ -136,14 +126,14 @@ def test_a_flipped_bit_in_the_digits_of_the_records_own_checksum(golden: Golden)
     root = golden("533-propcrc")
     row = expected("533-propcrc")["messages"][0]
     position = row["physicalOffset"] + row["size"] - 3  # the second most significant of the ten digits
-    flip(root / "commitlog" / FIRST_FILE, position, 0)
+    flip_bits(root / "commitlog" / FIRST_FILE, position)
     finding = only_finding(root)
     assert finding.code == "bad-property-crc"
     assert "the stored checksum differs in one bit" in finding.detail
 
 
 def test_the_finding_says_whose_message_it_is(basic: Path) -> None:
-    flip(basic / "commitlog" / FIRST_FILE, BODY_AT, 0)
+    flip_bits(basic / "commitlog" / FIRST_FILE, BODY_AT)
     finding = only_finding(basic)
     assert (finding.topic, finding.queue_id, finding.queue_offset) == ("OrderPaid", 0, 0)
     assert (

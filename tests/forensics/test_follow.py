@@ -13,6 +13,7 @@ import pytest
 from rmqctl.forensics.follow import LogFollower, end_of_records
 from rmqctl.format.message import Damage, Message
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.support.file_edits import write_at
 from tests.support.log_maker import BLANK, Record, encode
 
 FILE_SIZE = 1024
@@ -36,9 +37,7 @@ class Writer:
         path = self.folder / f"{base:020d}"
         if not path.exists():
             path.write_bytes(bytes(FILE_SIZE))
-        with path.open("r+b") as file:
-            file.seek(physical_offset - base)
-            file.write(data)
+        write_at(path, physical_offset - base, data)
 
     def append(self, part: int | None = None) -> None:
         """Append one record, or the first `part` bytes of it: the next call writes the whole record."""

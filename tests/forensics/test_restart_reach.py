@@ -15,16 +15,10 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.version_guess import guess_profile
 from rmqctl.store.recovery.simulation import plan_restart
 from tests.conftest import Rmqctl, apply_damage, damage_cases, each_damage, unpack
+from tests.support.file_edits import flip_bits
 
 BODY_CRC = 8  # in the first record
 LOG = "commitlog/{:020d}"
-
-
-def flip(store: Path, file: int, position: int) -> None:
-    path = store / LOG.format(file)
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(data)
 
 
 def end_of_messages(store: ReadOnlyStore) -> int:
@@ -56,7 +50,7 @@ def test_both_agree(name: str, tmp_path: Path) -> None:
 def test_damage_before_the_start_of_the_scan_is_not_reached(golden: Callable[[str], Path], rmqctl: Rmqctl) -> None:
     """A normal start of 4.x begins at the third file from the end: damage in the first of four files is before it."""
     store = golden("broker-497")
-    flip(store, 0, BODY_CRC)
+    flip_bits(store / LOG.format(0), BODY_CRC)
     report = rmqctl("verify", store, "--level", 1, "-o", "json")
     document = report.document()
     assert document["behindDamage"]["records"] > 1000
@@ -68,7 +62,7 @@ def test_damage_before_the_start_of_the_scan_is_not_reached(golden: Callable[[st
 
 def test_with_abort_a_start_reaches_it(golden: Callable[[str], Path], rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
-    flip(store, 0, BODY_CRC)
+    flip_bits(store / LOG.format(0), BODY_CRC)
     (store / "abort").touch()
     (store / "checkpoint").unlink()
     report = rmqctl("verify", store, "--level", 1, "-o", "json")

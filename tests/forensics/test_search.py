@@ -14,19 +14,9 @@ import pytest
 from rmqctl.cli.main import run
 from rmqctl.forensics.search import Question, Search
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import Result, Rmqctl, expected
-from tests.forensics.audit.test_crosscheck import (
-    FIRST_FILE,
-    Golden,
-    get_unit,
-    peek,
-    placed,
-    poke,
-    set_unit,
-    write_queue,
-)
-from tests.store.dispatch.test_dispatch_rules import java_hash, of_properties
-from tests.support.log_maker import Record, write_log
+from tests.conftest import Golden, Result, Rmqctl, expected
+from tests.support.file_edits import FIRST_FILE, get_unit, peek, poke, set_unit, write_queue
+from tests.support.log_maker import Record, java_hash, of_properties, placed, write_log
 
 Query = Callable[..., Result]
 SLOTS, ENTRIES = 100, 400
@@ -45,11 +35,6 @@ def query(capsys: pytest.CaptureFixture[str]) -> Query:
         return Result(code, captured.out, captured.err)
 
     return call
-
-
-@pytest.fixture
-def basic(golden: Golden) -> Path:
-    return golden("497-basic")
 
 
 def offsets(result: Result) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rmqctl.store.config.file_sizes import Geometry as Sizes
 from tests.real_store.harness import NO_SETTINGS, Geometry, RealRocketMQ, broker_conf
-from tests.store.engine.test_dispatcher import geometry
+from tests.support.golden_store import geometry
 
 Name = TypeVar("Name", bound=Hashable)
 

@@ -11,9 +11,9 @@ import pytest
 
 from rmqctl.cli.main import run
 from tests.conftest import READABLE_NAMES, expected, unpack
+from tests.interop.compared_answers import ALL, conf_of, messages, real_answers
 from tests.interop.readings import Stored, about, read_copies, settings_of
-from tests.interop.test_repaired_stores import ALL, conf_of, messages, real_answers
-from tests.interop.test_written_stores import PROFILE_OF
+from tests.interop.written_stores import PROFILE_OF
 from tests.support.time_look_ups import assert_time_look_ups
 
 pytestmark = pytest.mark.interop

@@ -10,17 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.verbs.change.test_recover import profile_of
 from tests.conftest import apply_damage, unpack
-from tests.interop.test_repaired_stores import (
-    BASES,
-    CASES,
-    REPAIRED,
-    assert_no_worse,
-    conf_of,
-    real_answers,
-    rmqctl,
-)
+from tests.interop.compared_answers import BASES, CASES, REPAIRED, assert_no_worse, conf_of, real_answers, rmqctl
+from tests.support.golden_store import profile_of
 
 pytestmark = pytest.mark.interop
 

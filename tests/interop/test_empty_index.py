@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Rmqctl
-from tests.interop.test_written_stores import PROFILE_OF
+from tests.interop.written_stores import PROFILE_OF
 from tests.real_store.harness import Geometry, RealRocketMQ
 from tests.support.log_maker import Record, write_log
 

@@ -24,12 +24,10 @@ from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.config.clean_config import ExpirySettings, known_to
 from rmqctl.store.config.store_path import QUEUE_PARTS
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.interop.readings import about
-from tests.interop.test_queue_kinds import REAL_SIZES as REAL_BATCH_SIZES
-from tests.interop.test_queue_kinds import SIZES as BATCH_SIZES
-from tests.interop.test_queue_kinds import put_batches
+from tests.interop.readings import about, for_harness
 from tests.real_store.harness import Geometry, RealRocketMQ, broker_conf
-from tests.store.write.test_batch_consume_queue_writer import with_batch_topics
+from tests.support.batch_queues import SIZES as BATCH_SIZES
+from tests.support.batch_queues import put_batches, with_batch_topics
 
 pytestmark = pytest.mark.interop
 
@@ -334,7 +332,7 @@ OTHERS: dict[str, tuple[str, Case, Check]] = {
     "an extension": ("extended", Case(THE_HOUR | EXTENDED, (OLD,) * 9, 9), _the_extension_is_gone),
     "batch queues": (
         "batches",
-        Case(THE_HOUR | IN_BATCHES, (OLD,) * 2, 2, sizes=REAL_BATCH_SIZES),
+        Case(THE_HOUR | IN_BATCHES, (OLD,) * 2, 2, sizes=for_harness(BATCH_SIZES)),
         _batch_queues_go_by_their_units,
     ),
 }

@@ -12,9 +12,9 @@ import pytest
 from rmqctl.store.config.store_path import ABORT
 from tests.interop.readings import about, for_harness
 from tests.real_store.harness import RealRocketMQ
-from tests.store.engine.test_faults import GOLDEN, written_with
 from tests.support.faulty_system import CRASHES, Fault, FaultySystem
-from tests.support.written_under_faults import Written
+from tests.support.golden_store import GOLDEN
+from tests.support.written_under_faults import Written, written_with
 
 pytestmark = pytest.mark.interop
 

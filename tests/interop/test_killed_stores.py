@@ -11,8 +11,8 @@ import pytest
 
 from tests.interop.readings import about, for_harness
 from tests.real_store.harness import RealRocketMQ
-from tests.store.engine.test_message_store import SMALL, stored
 from tests.support.killed_writer import assert_no_gaps, killed_while_writing
+from tests.support.small_store import SMALL, stored
 
 pytestmark = pytest.mark.interop
 

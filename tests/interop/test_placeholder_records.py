@@ -20,10 +20,13 @@ from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.commit_log_writer import PutSettings
 from tests.conftest import LIKE_OTHERS, apply_damage, damage_cases, expected, unpack
+from tests.interop.compared_answers import Place, assert_all_but_placeholders, by_place, place_of
 from tests.interop.readings import Stored, about, read_copies
-from tests.interop.test_written_stores import PROFILE_OF
-from tests.store.engine.test_message_store import message
-from tests.support.mended_stores import mend, overwrite
+from tests.interop.written_stores import PROFILE_OF
+from tests.support.file_edits import overwrite
+from tests.support.golden_store import ranges
+from tests.support.mended_stores import mend
+from tests.support.small_store import message
 
 pytestmark = pytest.mark.interop
 
@@ -39,38 +42,6 @@ FILE_SIZE = 65536
 ZEROS = range(FILE_SIZE, 3 * FILE_SIZE)
 golden_of = cache(expected)
 SMALL_LOG = {"mappedFileSizeCommitLog": str(16 * 1024)}
-Place = tuple[str, int, int]
-
-
-def place_of(row: dict[str, Any]) -> Place:
-    return row["cqTopic"], row["cqQueueId"], row["queueOffset"]
-
-
-def by_place(answer: dict[str, Any]) -> dict[Place, dict[str, Any]]:
-    return {place_of(row): row for row in answer["messages"]}
-
-
-def ranges(answer: dict[str, Any]) -> set[tuple[str, int, int, int]]:
-    return {
-        (row["topic"], row["queueId"], row["minOffset"], row["maxOffset"])
-        for row in answer["queues"]
-        if row["maxOffset"]
-    }
-
-
-def assert_all_but_placeholders(answer: dict[str, Any], golden: dict[str, Any]) -> list[dict[str, Any]]:
-    """The store is as before, placeholders aside; returns these."""
-    assert answer["load"] is True
-    assert answer["maxPhyOffset"] == golden["maxPhyOffset"]
-    assert ranges(answer) == ranges(golden)
-    assert [row["entries"] for row in answer["queues"] if row["maxOffset"]] == [
-        row["entries"] for row in golden["queues"] if row["maxOffset"]
-    ]
-    got, wanted = by_place(answer), by_place(golden)
-    assert got.keys() == wanted.keys()
-    placeholders = [place for place, row in got.items() if row["preparedTransactionOffset"] == PLACEHOLDER_SIGN]
-    assert [place for place in got if got[place] != wanted[place] and place not in placeholders] == []
-    return [got[place] for place in placeholders]
 
 
 def assert_found_by_key(answer: dict[str, Any], golden: dict[str, Any]) -> None:
@@ -236,6 +207,6 @@ def test_queue_offsets_that_the_log_owes(version: str, tmp_path: Path) -> None:
     assert answer["maxPhyOffset"] == golden["maxPhyOffset"]
     assert {place for place, row in got.items() if row["preparedTransactionOffset"] != PLACEHOLDER_SIGN} == kept
     assert {place: got[place] for place in kept} == {place: wanted[place] for place in kept}
-    assert ranges(answer) == {(*queue, 0, end + 1) for queue, end in last.items()}
+    assert ranges(answer["queues"]) == {queue: (0, end + 1) for queue, end in last.items()}
     for row in answer["queues"]:
         assert [entry[0] for entry in row["entries"]] == list(range(row["maxOffset"]))

@@ -10,20 +10,18 @@ import pytest
 from rmqctl.forensics.verify import verify
 from rmqctl.format.profile import PROFILES
 from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
-from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.commit_log_writer import PutSettings, put_settings
 from tests.interop.readings import for_harness
-from tests.interop.test_written_stores import PROFILE_OF, WRITTEN_FOR, assert_the_same
+from tests.interop.written_stores import PROFILE_OF, WRITTEN_FOR, assert_the_same
 from tests.real_store.harness import RealRocketMQ
-from tests.store.engine.test_message_store import findings, message
-from tests.store.write.test_batch_consume_queue_writer import inner_batch, with_batch_topics
+from tests.support.batch_queues import SIZES, put_batches, with_batch_topics
+from tests.support.small_store import findings, message
 
 pytestmark = pytest.mark.interop
 
-SIZES = Geometry(64 * 1024, 1000, 100, 400, consumequeue_ext_file_size=1000, batchconsumequeue_file_size=920)
 REAL_SIZES = for_harness(SIZES)
 WITH_EXT = BrokerConf(consumequeue_ext_enabled=True)
 SETTINGS = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": str(SIZES.consumequeue_ext_file_size)}
@@ -69,14 +67,6 @@ def test_batch_consume_queues_in_turn(version: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
     assert_the_same(root, real.read(copy, start=True, geometry=REAL_SIZES, settings=settings))
-
-
-def put_batches(store: MessageStore) -> None:
-    for number in range(600):
-        topic, of = f"topic-{number % 2}", number % 3
-        batch = inner_batch(number, 1 + number % 7, topic=topic, queue_id=of)
-        assert store.put_message(batch if number % 4 == 0 else message(number, topic=topic, queue_id=of)).is_ok
-    store.close()
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])  # since 4.9.2

@@ -20,8 +20,8 @@ from rmqctl.store.serve.subscription import Subscription
 from rmqctl.store.write.commit_log_writer import PutSettings
 from tests.interop.readings import about, for_harness
 from tests.real_store.harness import RealRocketMQ
-from tests.store.engine.test_message_store import message
 from tests.support.reading_store import BEGIN, DAMAGES, LARGE, RAISED, SMALL, STEP_MS, WHOLE, damage, write
+from tests.support.small_store import message
 
 pytestmark = pytest.mark.interop
 

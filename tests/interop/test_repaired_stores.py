@@ -7,46 +7,36 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqctl.cli.main import run
-from tests.cli.test_golden import died
-from tests.cli.test_keep_going import FLIPS
-from tests.cli.verbs.change.test_recover import CASES as ALL_CASES
-from tests.cli.verbs.change.test_recover import SILENT, profile_of
-from tests.conftest import LIKE_OTHERS, READABLE_NAMES, apply_damage, expected, unpack
-from tests.interop.readings import Stored, about, read_copies, settings_of, sizes
-from tests.interop.test_placeholder_records import assert_all_but_placeholders
-from tests.interop.test_written_stores import PROFILE_OF
+from tests.conftest import READABLE_NAMES, apply_damage, expected, unpack
+from tests.interop.compared_answers import (
+    ALL,
+    BASES,
+    CASES,
+    REPAIRED,
+    VERSION_OF,
+    assert_all_but_placeholders,
+    assert_keys,
+    assert_no_worse,
+    conf_of,
+    messages,
+    real_answers,
+    rmqctl,
+    units,
+)
+from tests.interop.readings import Stored, about, read_copies, sizes
+from tests.interop.written_stores import PROFILE_OF
 from tests.real_store.harness import RealRocketMQ
+from tests.support.golden_store import FLIPS, SILENT, died, profile_of, ranges
 from tests.support.time_look_ups import assert_time_look_ups
 
 pytestmark = pytest.mark.interop
 
-VERSION_OF = {profile: version for version, profile in PROFILE_OF.items()}
-CASES = {name: case for name, case in ALL_CASES.items() if not case["base"].startswith(LIKE_OTHERS)}
-BASES = sorted({case["base"] for case in CASES.values()})
 GOLDEN = [name for name in READABLE_NAMES if not name.startswith("326")]
-Place = tuple[str, int, int]
-REPAIRED = 3
-ALL = 100_000
-
-
-def conf_of(name: str, folder: Path) -> Path:
-    """A broker.conf: where index or queues are missing, no file shows their sizes."""
-    conf = folder / "broker.conf"
-    conf.write_text(
-        "".join(f"{key}={value}\n" for key, value in (sizes(name).broker_conf() | settings_of(name)).items())
-    )
-    return conf
-
-
-def rmqctl(*arguments: object) -> int:
-    return run([str(argument) for argument in arguments])
 
 
 def recover(root: Path, name: str, *options: str) -> int:
@@ -57,50 +47,6 @@ def recover(root: Path, name: str, *options: str) -> int:
 
 def rebuild(root: Path, name: str) -> int:
     return rmqctl("rebuild", root, "all", "--broker-conf", conf_of(name, root.parent), "--yes")
-
-
-def real_answers(
-    stores: Iterable[Path], name: str, version: str | None = None, *, time_look_ups: bool = False
-) -> list[dict[str, Any]]:
-    """What the real store says of each, loaded and started."""
-    broker = RealRocketMQ(version or VERSION_OF[profile_of(name)])
-    sized, settings = sizes(name), settings_of(name)
-    return broker.read_all(
-        [*stores], start=True, geometry=sized, key_messages=ALL, time_look_ups=time_look_ups, settings=settings
-    )
-
-
-def units(answer: dict[str, Any]) -> set[tuple[Any, ...]]:
-    """Topic, queueId, queueOffset, physicalOffset, size of each unit that gives a message."""
-    return {
-        (row["topic"], row["queueId"], *entry)
-        for row in answer["queues"]
-        for entry in row["entries"]
-        if isinstance(entry, list)
-    }
-
-
-def assert_keys(answer: dict[str, Any], wanted: dict[str, Any], begin: int, end: int) -> None:
-    """Whatever `wanted` has of [begin, end) by a topic and a key, the answer has, too; where it has the newest only,
-    those of that time.
-    """
-    found = {(row["topic"], row["key"]): row["physicalOffsets"] for row in answer["keyQueries"]}
-    for row in wanted["keyQueries"]:
-        asked = row["topic"], row["key"]
-        offsets = found.get(asked, [])
-        oldest = offsets[0] if len(offsets) == row["max"] else begin
-        assert {offset for offset in row["physicalOffsets"] if oldest <= offset < end} <= set(offsets), asked
-
-
-def messages(answer: dict[str, Any], begin: int, end: int) -> dict[Place, dict[str, Any]]:
-    """Those of [begin, end) by queue and physical offset; without the checksum that was computed."""
-    return {
-        (row["cqTopic"], row["cqQueueId"], row["physicalOffset"]): {
-            key: value for key, value in row.items() if key != "crc32"
-        }
-        for row in answer["messages"]
-        if begin <= row["physicalOffset"] < end
-    }
 
 
 def assert_all_of(answer: dict[str, Any], golden: dict[str, Any]) -> None:
@@ -114,27 +60,6 @@ def assert_all_of(answer: dict[str, Any], golden: dict[str, Any]) -> None:
     for row in answer["queues"]:
         assert len(row["entries"]) == row["maxOffset"] - row["minOffset"]
     assert_keys(answer, golden, *ends)
-
-
-def assert_no_worse(answer: dict[str, Any], restart: dict[str, Any], *, with_times: bool) -> None:
-    """What the broker's own restart has left is all there."""
-    assert units(answer) >= units(restart)
-    assert_keys(answer, restart, 0, answer["maxPhyOffset"])
-    queues = {(row["topic"], row["queueId"]): row for row in answer["queues"]}
-    for row in restart["queues"]:
-        if not row["maxOffset"]:
-            continue
-        our = queues[row["topic"], row["queueId"]]
-        assert (our["minOffset"], our["entries"][: len(row["entries"])]) == (
-            row["minOffset"],
-            of_messages(row["entries"]),
-        )
-        if with_times and (our["maxOffset"], our["entries"]) == (row["maxOffset"], row["entries"]):
-            assert {key: our[key] for key in row} == row
-
-
-def of_messages(entries: list[Any]) -> list[Any]:
-    return [entry for entry in entries if isinstance(entry, list)]
 
 
 def damage_begin(case: dict[str, Any], log_end: int) -> int:
@@ -189,14 +114,6 @@ def test_damaged_stores(base: str, tmp_path: Path, capsys: pytest.CaptureFixture
             assert_no_worse(answer, restart, with_times=how == "rebuilt" or base.startswith("533"))
 
 
-def ranges(answer: dict[str, Any]) -> dict[tuple[str, int], tuple[int, int]]:
-    return {
-        (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
-        for row in answer["queues"]
-        if row["maxOffset"]
-    }
-
-
 @pytest.mark.parametrize("version", PROFILE_OF)
 def test_golden_stores(version: str, tmp_path: Path) -> None:
     repaired: dict[tuple[str, str], Stored] = {}
@@ -211,7 +128,7 @@ def test_golden_stores(version: str, tmp_path: Path) -> None:
             golden = expected(name)
             assert_all_of(answer, golden)
             assert (answer["minPhyOffset"], answer["maxPhyOffset"]) == (golden["minPhyOffset"], golden["maxPhyOffset"])
-            assert ranges(answer) == ranges(golden)
+            assert ranges(answer["queues"]) == ranges(golden["queues"])
             assert_time_look_ups(repaired[name, how].root, answer, version)
 
 

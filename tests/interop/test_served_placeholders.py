@@ -15,10 +15,11 @@ from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
 from tests.interop.readings import sizes
-from tests.interop.test_served_stores import SETTINGS, content, content_of, message_at, served_queues, to_be_delivered
-from tests.interop.test_written_stores import PROFILE_OF, written
+from tests.interop.served_content import SETTINGS, content, content_of, message_at, served_queues, to_be_delivered
+from tests.interop.written_stores import PROFILE_OF, written
 from tests.real_store.harness import RealRocketMQ
-from tests.support.mended_stores import mend, overwrite
+from tests.support.file_edits import overwrite
+from tests.support.mended_stores import mend
 
 pytestmark = pytest.mark.interop
 

@@ -21,6 +21,7 @@ from tests.conftest import tree_hash
 from tests.real_store.cluster import LOOPBACK, SETTINGS, Broker, Cluster
 from tests.real_store.harness import Geometry, RealRocketMQ
 from tests.support.group_offsets import add_offsets
+from tests.support.mirror_log import log_file_bytes
 
 pytestmark = pytest.mark.interop
 
@@ -72,10 +73,6 @@ def serving(store: Path, *words: str) -> Iterator[Serving]:
                 process.kill()
 
 
-def log_bytes(store: Path, end: int) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted((store / "commitlog").iterdir()))[:end]
-
-
 @pytest.mark.parametrize(("name", "version"), STORES)
 def test_two_fresh_slaves_get_everything_and_serve_it_once_promoted(
     name: str, version: str, golden: Callable[[str], Path], tmp_path: Path
@@ -98,7 +95,7 @@ def test_two_fresh_slaves_get_everything_and_serve_it_once_promoted(
     end = served.ports["maxPhyOffset"]
     assert len(list((store / "commitlog").iterdir())) > 2
     for slave in slaves:
-        assert log_bytes(slave.store, end) == log_bytes(store, end)
+        assert log_file_bytes(slave.store)[:end] == log_file_bytes(store)[:end]
         the_configuration_is_there(store, slave.store)
     promoted_slave_goes_on(version, slaves[0].store, ends)
 

@@ -27,9 +27,10 @@ from rmqctl.store.write.commit_log_writer import put_settings
 from rmqctl.store.write.put_message import PutMessageStatus
 from tests.real_store.cluster import SMALL, Broker, Cluster
 from tests.real_store.harness import RealRocketMQ
-from tests.store.engine.test_message_store import BORN, STORE, findings
+from tests.support.expiring_store import log_files
 from tests.support.ha_slave import ReportingSlave
 from tests.support.master_name_server import naming
+from tests.support.small_store import BORN, STORE, findings
 
 pytestmark = pytest.mark.interop
 
@@ -283,7 +284,3 @@ def test_which_messages_wait(version: str, settings: Mapping[str, str], alone: s
     assert [result.status.value for result in ours] == real
     assert real.count("PUT_OK") == 4
     assert real.count(alone) == len(kinds) - 4
-
-
-def log_files(store: Path) -> list[Path]:
-    return sorted((store / "commitlog").iterdir())

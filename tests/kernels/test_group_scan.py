@@ -10,8 +10,8 @@ import pytest
 from rmqctl.format.message import Message
 from rmqctl.kernels import group_scan
 from rmqctl.kernels.group_scan import BY_BROKER, BY_QUEUE, BY_TOPIC, GroupTable
-from tests.kernels.test_row_scan import record_runs
 from tests.support.log_maker import Record, write_log
+from tests.support.record_runs import record_runs
 
 Key = tuple[bytes, int, int]
 Counted = tuple[int, ...]

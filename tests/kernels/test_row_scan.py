@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,19 +11,10 @@ import pytest
 from rmqctl.format.message import Message, tags_code
 from rmqctl.kernels import row_scan
 from rmqctl.kernels.row_scan import TextTable
-from rmqctl.logfile.column_reader import ColumnReader, Columns
-from rmqctl.store.read.file_scan import FileScan, RecordRun
-from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.logfile.column_reader import Columns
 from tests.conftest import READABLE_NAMES, unpack
 from tests.support.log_maker import BORN_V6, STORE_V6, Record, write_log
-
-
-def record_runs(root: Path) -> Iterator[Columns]:
-    with closing(ReadOnlyStore(root)) as store:
-        for file in store.commit_log.queue.files:
-            for item in FileScan(file, 0, ColumnReader(), lambda columns: columns).items(file.size + 1):
-                if isinstance(item, RecordRun):
-                    yield item.result
+from tests.support.record_runs import record_runs
 
 
 def texts(offsets: Any, data: Any) -> list[bytes]:

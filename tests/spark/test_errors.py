@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Result, Rmqctl, unpack
-from tests.spark.session.test_java import java
-from tests.spark.session.test_spark_answer import listener
 from tests.support.spark_process import LOOPBACK, ended, started_rmqctl
+from tests.support.spark_stand_ins import java, listener
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 

@@ -13,8 +13,9 @@ import pytest
 
 from tests.conftest import Result, Rmqctl, tree_hash, unpack
 from tests.spark.conftest import without_seconds
-from tests.spark.test_rebuild_on_spark import files_of
 from tests.support.connect_server import ConnectServer
+from tests.support.file_edits import write_at
+from tests.support.journaled_store import files_of
 from tests.support.spark_cluster import Cluster
 from tests.support.spark_process import Done
 
@@ -54,9 +55,7 @@ def stores(tmp_path: Path) -> Stores:
         shutil.rmtree(rebuilt / part)
     files = sorted((slave / "commitlog").iterdir())
     files[-1].write_bytes(bytes(files[-1].stat().st_size))
-    with files[0].open("r+b") as file:
-        file.seek(1000)
-        file.write(b"\xff" * 50)
+    write_at(files[0], 1000, b"\xff" * 50)
     shutil.rmtree(slave / "consumequeue" / min(path.name for path in (slave / "consumequeue").iterdir()))
     return Stores(lmq, master, slave, sent_twice, rebuilt)
 

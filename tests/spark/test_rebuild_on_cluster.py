@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Rmqctl, unpack
-from tests.spark.test_rebuild_on_spark import files_of
+from tests.support.journaled_store import files_of
 from tests.support.spark_cluster import Cluster
 from tests.support.spark_process import ended
 

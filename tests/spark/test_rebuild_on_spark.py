@@ -20,8 +20,9 @@ from rmqctl.operations.rebuild import rebuild_in_task
 from rmqctl.spark.scan import store_tasks
 from rmqctl.spark.scan.store_tasks import StoreTask
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.cli.shared.test_run_as import OWNER, owned, owners
 from tests.conftest import READABLE_NAMES, Result, Rmqctl, apply_damage, damage_cases, tree_hash, unpack
+from tests.support.journaled_store import files_of
+from tests.support.other_owner import OWNER, owned, owners
 from tests.support.spark_process import JOB_SECONDS, QUICK_JVM
 
 if TYPE_CHECKING:
@@ -38,12 +39,6 @@ NEWEST_OF_EACH_KIND = sorted({name.removeprefix("broker-").partition("-")[2]: na
 @pytest.fixture(autouse=True)
 def _jobs_find_the_session(spark: SparkSession) -> None:
     """A job without --master takes the existing session."""
-
-
-def files_of(root: Path) -> dict[str, bytes | None]:
-    """What is in a store, but for rmqctl's own journals, which have times in them."""
-    paths = (path for path in root.rglob("*") if ".rmqctl" not in path.relative_to(root).parts)
-    return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in paths}
 
 
 def plan_of(result: Result) -> dict[str, Any]:

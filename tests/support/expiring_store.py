@@ -6,9 +6,18 @@ import os
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from rmqctl.format.profile import PROFILE_4_9, Profile
+from rmqctl.operations.clean.disk_use import DiskUse
+from rmqctl.operations.clean.plan import plan_expiry
+from rmqctl.operations.clean.plan_types import ExpiryPlan
+from rmqctl.store.config.broker_conf import BrokerConf
+from rmqctl.store.config.clean_config import ExpirySettings
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.log_maker import BLANK, Record, encode
 
 NOW = 1_800_000_000_000  # 2027-01-15T08:00:00Z
@@ -19,6 +28,8 @@ UNITS_A_FILE = 5
 UNIT = struct.Struct(">qiq")
 INDEX_HEADER = struct.Struct(">qqqqii")
 INDEX_SIZE = 40 + 10 * 4 + 40 * 20
+TIME: dict[str, Any] = {"delete_when": (8,)}  # NOW is 8 o'clock in UTC
+OLD = (100, 90, 80, 1, 0)  # hours: three of five files have expired
 
 
 def write_aged(root: Path, ages: Sequence[float], *, topic: str = "OrderPaid") -> Path:
@@ -81,3 +92,33 @@ def write_queue(folder: Path, raw: bytes) -> None:
     size = UNITS_A_FILE * UNIT.size
     for base in range(0, len(raw), size):
         (folder / f"{base:020d}").write_bytes(raw[base : base + size].ljust(size, b"\0"))
+
+
+def plan(
+    root: Path,
+    profile: Profile = PROFILE_4_9,
+    *,
+    now: int = NOW,
+    disks: tuple[float, ...] = (50,),
+    logics: float = 50,
+    conf: BrokerConf | None = None,
+    links: bool = False,
+    **settings: Any,
+) -> ExpiryPlan:
+    """The plan with disks that are so full."""
+    logics_disk = DiskUse(root / "consumequeue", logics)
+    with closing(ReadOnlyStore(root, conf, follow_links=links)) as store:
+        uses = [DiskUse(path, percent) for path, percent in zip(store.path.commitlogs, disks, strict=True)]
+        return plan_expiry(store, ExpirySettings(**settings), profile, now_ms=now, disks=uses, logics_disk=logics_disk)
+
+
+def removed(planned: ExpiryPlan) -> int:
+    """How many files of the log go; the leading ones, always."""
+    decisions = [file.goes for file in planned.files if file.kind == "commitlog"]
+    assert decisions == sorted(decisions, reverse=True)
+    return sum(decisions)
+
+
+def first_left(planned: ExpiryPlan) -> str:
+    """Why the first file of the log that is left stays."""
+    return next(file.why for file in planned.files if file.kind == "commitlog" and not file.goes)

@@ -7,16 +7,21 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rmqctl.forensics.verify import verify
 from rmqctl.remoting.address import Address
 from rmqctl.remoting.frame import RemotingCommand
 from rmqctl.remoting.request_code import RequestCode
 from rmqctl.remoting.server import RemotingServer
 from rmqctl.store.config.ha_config import HAConf
 from rmqctl.store.ha.ha_service import HAService
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import unpack
 from tests.support.ha_slave import MemoryLog
+from tests.support.mirror_log import log_bytes
 
 Behaviour = Callable[[socket.socket], None]  # what a master does with a connection to its HA port
 VERSION = "V4_9_7"
@@ -29,6 +34,7 @@ TEXTS = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: '{"dataVersion":{"counter":1,"timestamp":1},"subscriptionGroupTable":'
     '{"billing":{"groupName":"billing"}}}',
 }
+NOT_OF_THIS_LOG = {"offset-beyond-queue"}  # the configuration of the fake master is always the same
 
 
 class HAPort:
@@ -139,3 +145,21 @@ class FakeMaster:
             said = {"commitLogMinOffset": str(self.log.min_offset), "commitLogMaxOffset": str(end)}
             return json.dumps({"table": said | {"brokerVersionDesc": self.version}})
         return self.texts[code]
+
+
+def log_of(name: str, tmp_path: Path) -> MemoryLog:
+    """A golden log, from its first byte to its end."""
+    root = unpack(name, tmp_path / "golden")
+    log = ReadOnlyStore(root).commit_log
+    return MemoryLog(log_bytes(root), log.queue.file_size, log.min_offset)
+
+
+def golden_store(tmp_path: Path) -> ReadOnlyStore:
+    """The store that `log_of` unpacked."""
+    (root,) = (tmp_path / "golden").iterdir()
+    return ReadOnlyStore(root)
+
+
+def codes(root: Path) -> set[str]:
+    """What is wrong with a copy; a key of the fake configuration, and times that golden stores lack, aside."""
+    return {finding.code for finding in verify(ReadOnlyStore(root)).findings}

@@ -25,6 +25,7 @@ import signal
 import stat
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from enum import Enum
 from functools import partial
@@ -437,3 +438,30 @@ def open_descriptors() -> set[int]:
             os.fstat(number)
             found.add(number)
     return found
+
+
+def crash_points(
+    folder: Path,
+    fault: Fault,
+    prepare: Callable[[Path], object],
+    do: Callable[[Path], object],
+    check: Callable[[FaultySystem], object],
+    step: int = 1,
+) -> int:
+    """The process ends at every call of `do`, or every `step`-th; at how many it did."""
+    system = CrashingSystem(folder / fault.name, fault, step)
+    prepare(system.root)
+    descriptors = open_descriptors()
+    with system:
+        do(system.root)
+    system.end_process(descriptors)
+    for left in (*system.left, system):
+        try:
+            check(left)
+        except BaseException as error:
+            error.add_note(str(left))
+            raise
+        shutil.rmtree(left.root, ignore_errors=True)
+    shutil.rmtree(system.graveyard, ignore_errors=True)
+    assert len(system.left) == -(-system.calls // step)
+    return len(system.left)

@@ -21,7 +21,7 @@ from rmqctl.kernels.kernel_cache import find_cache
 from rmqctl.format.profile import PROFILES
 from rmqctl.kernels.warm_up import cache_where
 from rmqctl.store.engine.store_services import StoreServices
-from tests.store.engine.test_message_store import SMALL, created, message
+from tests.support.small_store import SMALL, created, message
 
 cache_where(find_cache)
 

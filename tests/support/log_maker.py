@@ -9,8 +9,11 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.file_edits import write_at
+
 V1, V2, BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 BORN_V6, STORE_V6 = 16, 32
+FILE_SIZE = 4096  # of a Log
 
 
 @dataclass
@@ -116,3 +119,56 @@ def write_entries(root: Path, counts: list[int], *, base: int = 0, file_size: in
             out += struct.pack(">ii", -1, file_size - len(out))
         (data / f"{first:020d}").write_bytes(out.ljust(file_size, b"\0"))
     return starts
+
+
+def placed(records: list[Record]) -> list[tuple[Record, int, int]]:
+    """(record, physical offset, size) as write_log places them."""
+    out = []
+    at = 0
+    for record in records:
+        size = len(encode(record, at))
+        out.append((record, at, size))
+        at += size
+    return out
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode() over UTF-16 units."""
+    value = 0
+    for unit in struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be")):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+def of_properties(**properties: str) -> bytes:
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+
+
+class Log:
+    """A log that is written as a broker does: into files of zeros, closed by blanks."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.end = 0
+        (root / "commitlog").mkdir(parents=True)
+        self._new_file()
+
+    def append(self, record: Record, *, part: float = 1.0) -> int:
+        """Write a record, or the first part of one; its offset."""
+        raw = encode(record, self.end)
+        room = FILE_SIZE - self.end % FILE_SIZE
+        if len(raw) + 8 > room:
+            self._write(struct.pack(">iI", room, BLANK))
+            self.end += room
+            self._new_file()
+            raw = encode(record, self.end)
+        at = self.end
+        self._write(raw[: int(len(raw) * part)])
+        self.end += len(raw) if part == 1.0 else 0
+        return at
+
+    def _new_file(self) -> None:
+        (self.root / "commitlog" / f"{self.end:020d}").write_bytes(bytes(FILE_SIZE))
+
+    def _write(self, raw: bytes) -> None:
+        write_at(self.root / "commitlog" / f"{self.end - self.end % FILE_SIZE:020d}", self.end % FILE_SIZE, raw)

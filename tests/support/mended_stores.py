@@ -12,6 +12,7 @@ from rmqctl.operations.placeholder.pieces import PlaceholderRecord, Span, placeh
 from rmqctl.operations.placeholder.record import Claim, placeholder_message, surroundings
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.support.file_edits import overwrite
 
 
 class Mended(NamedTuple):
@@ -111,14 +112,6 @@ def _spans(store: ReadOnlyStore, items: Sequence[Message | Blank | Damage]) -> l
             else:
                 found.append((Span(begin, end, file.file_from_offset, file.end), damage))
     return found
-
-
-def overwrite(root: Path, physical_offset: int, data: bytes) -> None:
-    """Write bytes into a file of the log."""
-    path = max(path for path in (root / "commitlog").iterdir() if int(path.name) <= physical_offset)
-    with path.open("r+b") as file:
-        file.seek(physical_offset - int(path.name))
-        file.write(data)
 
 
 def _claims(store: ReadOnlyStore) -> list[Claim]:

@@ -12,7 +12,7 @@ import pytest
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.write.commit_log_writer import PutSettings
-from tests.store.engine.test_message_store import message
+from tests.support.small_store import message
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile

@@ -4,15 +4,17 @@ sends them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
 from rmqctl.forensics.audit.index_proof import FileProof, prove_file
-from rmqctl.forensics.verify import LEVEL_ALL, Verification, VerifyReport
+from rmqctl.forensics.verify import LEVEL_ALL, LEVEL_QUEUES, Verification, VerifyReport, verify
 from rmqctl.spark.scan.cluster_scan import ClusterScan
 from rmqctl.spark.scan.index_by_tasks import IndexByTasks
 from rmqctl.spark.scan.log_split import Found, Reading, read_split
@@ -24,6 +26,7 @@ from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.support.file_edits import LOG_FILE_SIZE
 
 SPLIT_SIZE = 10_000
 
@@ -64,3 +67,41 @@ def verified_by_tasks(
 
 def _prove_here(task: StoreTask, names: Sequence[str]) -> list[FileProof]:
     return [unpacked(packed(task.run(partial(prove_file, name=name)))) for name in names]
+
+
+@dataclass(frozen=True)
+class Said:
+    """A finding without its words."""
+
+    code: str
+    path: str
+    file_offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    count: int = 1
+
+
+def said(root: Path, level: int = LEVEL_ALL, conf: BrokerConf | None = None) -> set[Said]:
+    """The findings of verify, here and by tasks. A message and the unit in its place may be a finding each; nothing
+    else is said twice.
+    """
+    store = ReadOnlyStore(root, conf)
+    findings = verify(store, level).findings
+    assert verified_by_tasks(root, level, conf, split_size=LOG_FILE_SIZE).report.findings == findings
+    found = Counter(
+        Said(one.code, one.path, one.file_offset, one.topic, one.queue_id, one.queue_offset, one.count)
+        for one in findings
+    )
+    store.close()
+    assert all(times == 1 or (times == 2 and place.code == "unit-mismatch") for place, times in found.items())
+    return set(found)
+
+
+def notes(root: Path, level: int = LEVEL_QUEUES) -> list[str]:
+    """What verify thinks worth knowing."""
+    store = ReadOnlyStore(root)
+    found = verify(store, level).notes
+    assert verified_by_tasks(root, level).report.notes == found
+    store.close()
+    return found

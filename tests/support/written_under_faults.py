@@ -28,7 +28,8 @@ from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.commit_log_writer import PutSettings
 from rmqctl.store.write.put_message import PutMessageResult
-from tests.store.engine.test_message_store import message
+from tests.support.faulty_system import Crashed, FaultySystem, open_descriptors
+from tests.support.small_store import message
 
 SETTINGS = PutSettings(PROFILE_4_9, multi_dispatch=True)
 # what an end that is not in order explains, the log's own end aside: queues and index after the log, or half written
@@ -295,3 +296,16 @@ def assert_goes_on(root: Path, geometry: Geometry) -> None:
     assert_dense(root)
     assert findings_of(root) == set()
     assert log_of(root)[0][: len(before)] == before
+
+
+def written_with(
+    system: FaultySystem, written: Written, geometry: Geometry, *, puts: int, size: int, sync: bool
+) -> None:
+    """Write everything while `system` fails; no descriptor is left open but by a process that is gone."""
+    before = open_descriptors()
+    with system:
+        try:
+            write_everything(system.root, written, geometry, puts=puts, size=size, sync=sync)
+        except Crashed:
+            system.end_process(before)
+    assert open_descriptors() <= before

@@ -20,8 +20,8 @@ import pytest
 import rmqctl as rmqctl_package
 from rmqctl.logfile.access.owner import Owner, _groups_of
 from tests.conftest import Rmqctl, unpack
+from tests.support.other_owner import OWNER, owned, owners
 
-OWNER = 65534
 PAUSE_SECONDS_MAX = 0.002
 # what is there from the moment on that a verb writes; of others its journal
 BEGUN = {
@@ -41,16 +41,6 @@ CHANGES = {
 # each is swapped in turn
 SWAPPED = ("commitlog", "consumequeue", "index", ".rmqctl", "consumequeue/OrderPaid", "config")
 Fingerprint = dict[str, tuple[int, int, int, int, bytes]]
-
-
-def owned(store: Path) -> Path:
-    for path in (store, *store.rglob("*")):
-        os.chown(path, OWNER, OWNER)
-    return store
-
-
-def owners(store: Path) -> set[tuple[int, int]]:
-    return {(path.lstat().st_uid, path.lstat().st_gid) for path in (store, *store.rglob("*"))}
 
 
 def fingerprint(folder: Path) -> Fingerprint:

@@ -9,16 +9,10 @@ import pytest
 from rmqctl.format.message import Message
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.support.file_edits import overwrite
 from tests.support.verified_by_tasks import verified_by_tasks
 
 SYS_FLAG, BORN_PORT, STORE_PORT = 36, 52, 68
-
-
-def overwrite(store: Path, physical_offset: int, data: bytes) -> None:
-    name, at = divmod(physical_offset, 65536)
-    with (store / "commitlog" / f"{name * 65536:020d}").open("r+b") as file:
-        file.seek(at)
-        file.write(data)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,128 +17,32 @@ from rmqctl.forensics.verify import LEVEL_ALL, LEVEL_QUEUES, verify
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import expected
+from tests.conftest import Golden, expected
 from tests.support.cqext_store import QUEUE as EXT_QUEUE
 from tests.support.cqext_store import unpack_cqext
-from tests.support.log_maker import Record, encode, write_log
-from tests.support.verified_by_tasks import verified_by_tasks
+from tests.support.file_edits import (
+    FIRST_FILE,
+    LOG_FILE_SIZE,
+    QUEUE_FILE,
+    UNIT,
+    edit_json,
+    get_unit,
+    peek,
+    poke,
+    set_unit,
+    write_queue,
+)
+from tests.support.log_maker import Record, placed, write_log
+from tests.support.verified_by_tasks import Said, notes, said
 
-Golden = Callable[[str], Path]
-
-UNIT = 20
 PRE_BLANK = (0, 0x7FFFFFFF, 0)
-FIRST_FILE = f"{0:020d}"
-LOG_FILE_SIZE = 65536
-QUEUE_FILE = f"consumequeue/OrderPaid/0/{FIRST_FILE}"
 QUEUE_UNITS = 39
 HIGH_BIT = 1 << 40
-
-
-@dataclass(frozen=True)
-class Said:
-    """A finding without its words."""
-
-    code: str
-    path: str
-    file_offset: int | None = None
-    topic: str | None = None
-    queue_id: int | None = None
-    queue_offset: int | None = None
-    count: int = 1
-
-
-def said(root: Path, level: int = LEVEL_ALL, conf: BrokerConf | None = None) -> set[Said]:
-    """The findings of verify, here and by tasks. A message and the unit in its place may be a finding each; nothing
-    else is said twice.
-    """
-    store = ReadOnlyStore(root, conf)
-    findings = verify(store, level).findings
-    assert verified_by_tasks(root, level, conf, split_size=LOG_FILE_SIZE).report.findings == findings
-    found = Counter(
-        Said(
-            finding.code,
-            finding.path,
-            finding.file_offset,
-            finding.topic,
-            finding.queue_id,
-            finding.queue_offset,
-            finding.count,
-        )
-        for finding in findings
-    )
-    store.close()
-    assert all(times == 1 or (times == 2 and place.code == "unit-mismatch") for place, times in found.items())
-    return set(found)
-
-
-def notes(root: Path, level: int = LEVEL_QUEUES) -> list[str]:
-    """What verify thinks worth knowing."""
-    store = ReadOnlyStore(root)
-    found = verify(store, level).notes
-    assert verified_by_tasks(root, level).report.notes == found
-    store.close()
-    return found
-
-
-def poke(path: Path, offset: int, layout: str, *values: int) -> None:
-    """Write numbers, big-endian, at an offset of a file."""
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(struct.pack(f">{layout}", *values))
-
-
-def peek(path: Path, offset: int, layout: str) -> tuple[int, ...]:
-    """The numbers at an offset of a file."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        return struct.unpack(f">{layout}", file.read(struct.calcsize(f">{layout}")))
-
-
-def set_unit(root: Path, number: int, unit: tuple[int, int, int], name: str = QUEUE_FILE) -> None:
-    poke(root / name, number * UNIT, "qiq", *unit)
-
-
-def get_unit(root: Path, number: int, name: str = QUEUE_FILE) -> tuple[int, int, int]:
-    physical_offset, size, tags_code = peek(root / name, number * UNIT, "qiq")
-    return physical_offset, size, tags_code
 
 
 def at_unit(code: str, number: int, count: int = 1) -> Said:
     """A finding at a unit of OrderPaid/0."""
     return Said(code, QUEUE_FILE, number * UNIT, "OrderPaid", 0, number, count)
-
-
-def write_queue(
-    root: Path, topic: str, queue_id: int, units: Iterable[tuple[int, int, int]], *, slots: int = 50
-) -> str:
-    """A queue of one file; returns its name in the store."""
-    name = f"consumequeue/{topic}/{queue_id}/{FIRST_FILE}"
-    (root / name).parent.mkdir(parents=True)
-    (root / name).write_bytes(b"".join(struct.pack(">qiq", *unit) for unit in units).ljust(slots * UNIT, b"\0"))
-    return name
-
-
-def placed(records: list[Record]) -> list[tuple[Record, int, int]]:
-    """(record, physical offset, size) as write_log places them."""
-    out = []
-    at = 0
-    for record in records:
-        size = len(encode(record, at))
-        out.append((record, at, size))
-        at += size
-    return out
-
-
-def edit_json(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Change a config file whose keys are quoted."""
-    content = json.loads(path.read_text())
-    edit(content)
-    path.write_text(json.dumps(content))
-
-
-@pytest.fixture
-def basic(golden: Golden) -> Path:
-    return golden("497-basic")
 
 
 HEALTHY = (

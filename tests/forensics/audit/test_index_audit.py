@@ -12,8 +12,9 @@ import pytest
 from rmqctl.forensics.verify import LEVEL_QUEUES, verify
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import expected
-from tests.forensics.audit.test_crosscheck import Golden, Said, peek, poke, said
+from tests.conftest import Golden, expected
+from tests.support.file_edits import peek, poke
+from tests.support.verified_by_tasks import Said, said
 
 FIRST = "index/20261121091529472"
 SECOND = "index/20261121091529598"
@@ -40,11 +41,6 @@ def has_keys(message: dict[str, dict[str, str]]) -> bool:
 def with_keys(name: str) -> dict[int, int]:
     """Physical offset -> size of the messages with keys."""
     return {message["physicalOffset"]: message["size"] for message in expected(name)["messages"] if has_keys(message)}
-
-
-@pytest.fixture
-def basic(golden: Golden) -> Path:
-    return golden("497-basic")
 
 
 @pytest.mark.parametrize(

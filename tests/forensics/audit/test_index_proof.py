@@ -14,7 +14,7 @@ from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 if TYPE_CHECKING:
-    from tests.forensics.audit.test_crosscheck import Golden
+    from tests.conftest import Golden
 
 FILES = (FileProof(True, 10, 1000, 1900), FileProof(True, 5, 1900, 2400))
 NONE, ALL = TagsCounts(), TagsCounts(indexed=3)

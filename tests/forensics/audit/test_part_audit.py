@@ -17,7 +17,7 @@ from tests.support.verified_by_tasks import verified_by_tasks
 if TYPE_CHECKING:
     import pytest
 
-    from tests.forensics.audit.test_crosscheck import Golden
+    from tests.conftest import Golden
 
 
 def first_file_checked(root: Path, start: int = 0) -> tuple[list[Item], int]:

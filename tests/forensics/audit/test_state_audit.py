@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,17 +15,13 @@ from rmqctl.forensics.verify import LEVEL_QUEUES, Verification, verify
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import GOLDEN_NAMES, expected
-from tests.forensics.audit.test_crosscheck import FIRST_FILE, LOG_FILE_SIZE, Golden, Said, notes, peek, poke, said
-from tests.logfile.system.test_storage import HOLDS_LOCK
+from tests.conftest import GOLDEN_NAMES, Golden, expected
+from tests.support.file_edits import FIRST_FILE, LOG_FILE_SIZE, peek, poke
+from tests.support.lock_holder import lock_held
+from tests.support.verified_by_tasks import Said, notes, said
 
 HOUR_MS = 3_600_000
 PHYSIC, LOGICS, INDEX = 0, 8, 16
-
-
-@pytest.fixture
-def basic(golden: Golden) -> Path:
-    return golden("497-basic")
 
 
 @pytest.fixture
@@ -54,13 +48,8 @@ def test_abort_without_a_broker(basic: Path) -> None:
 @pytest.fixture
 def running(basic: Path) -> Iterator[int]:
     """A process that holds the store's lock, as a broker does."""
-    command = [sys.executable, "-c", HOLDS_LOCK, str(basic / "lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        assert process.stdout.readline() == b"locked\n"
-        yield process.pid
-        process.stdin.close()
+    with lock_held(basic) as pid:
+        yield pid
 
 
 def test_abort_that_is_a_folder(basic: Path) -> None:

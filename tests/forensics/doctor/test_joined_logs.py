@@ -11,20 +11,14 @@ from pathlib import Path
 import pytest
 
 from rmqctl.forensics.doctor.joined_logs import find_joint
-from rmqctl.format.message import Message
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, unpack
+from tests.support.file_edits import overwrite
+from tests.support.mirror_log import log_file_bytes
+from tests.support.small_store import stored as messages
 
 SIZE = 65536
 QUEUE_OFFSET = 20  # where QUEUEOFFSET is in a record
-
-
-def messages(root: Path) -> list[Message]:
-    return [item for item in ReadOnlyStore(root).commit_log.scan() if isinstance(item, Message)]
-
-
-def log_of(root: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
 
 
 def joined(one: Path, other: Path, at: int, into: Path, *, queues: Path) -> Path:
@@ -32,7 +26,7 @@ def joined(one: Path, other: Path, at: int, into: Path, *, queues: Path) -> Path
     shutil.copytree(queues, into)
     shutil.rmtree(into / "commitlog")
     (into / "commitlog").mkdir()
-    data = log_of(one)[:at] + log_of(other)[at:]
+    data = log_file_bytes(one)[:at] + log_file_bytes(other)[at:]
     for begin in range(0, len(data), SIZE):
         (into / "commitlog" / f"{begin:020d}").write_bytes(data[begin : begin + SIZE])
     return into
@@ -84,7 +78,5 @@ def test_numbers_that_a_broker_gives_again_after_a_start_are_no_joint(tmp_path: 
     """It counts from its queues: where these are behind, many go back."""
     store = unpack("497-basic", tmp_path)
     for message in messages(store)[200:]:
-        with (store / "commitlog" / f"{message.physical_offset // SIZE * SIZE:020d}").open("r+b") as file:
-            file.seek(message.physical_offset % SIZE + QUEUE_OFFSET)
-            file.write(struct.pack(">q", message.queue_offset - 1))
+        overwrite(store, message.physical_offset + QUEUE_OFFSET, struct.pack(">q", message.queue_offset - 1))
     assert find_joint(ReadOnlyStore(store), 1) is None

@@ -9,8 +9,7 @@ import pytest
 
 from rmqctl.forensics.survey.not_read import in_words, not_read
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import Rmqctl
-from tests.forensics.audit.test_crosscheck import Golden
+from tests.conftest import Golden, Rmqctl
 
 
 def words(root: Path, *, log_only: bool = False) -> str:

@@ -16,19 +16,18 @@ from rmqctl.cli.main import run
 from rmqctl.errors import ExitCode
 from rmqctl.format.message import Damage
 from rmqctl.store.read.commit_log import CommitLog
-from tests.conftest import expected, tree_hash
-from tests.forensics.audit.test_crosscheck import (
+from tests.conftest import Golden, expected, tree_hash
+from tests.support.file_edits import (
     FIRST_FILE,
     LOG_FILE_SIZE,
-    Golden,
     edit_json,
     get_unit,
-    placed,
     poke,
     set_unit,
+    write_at,
     write_queue,
 )
-from tests.support.log_maker import Record, sample_records, write_log
+from tests.support.log_maker import Record, placed, sample_records, write_log
 
 Info = Callable[..., dict[str, Any]]
 
@@ -43,11 +42,6 @@ def info(capsys: pytest.CaptureFixture[str]) -> Info:
         return document
 
     return call
-
-
-@pytest.fixture
-def basic(golden: Golden) -> Path:
-    return golden("497-basic")
 
 
 @pytest.mark.parametrize("name", ["326-basic", "497-basic", "497-lmq", "533-ipv6", "broker-497", "broker-533"])
@@ -239,7 +233,5 @@ def test_a_deleted_topic_is_no_row(golden: Golden, info: Info) -> None:
 
 def test_damage_in_the_middle_of_the_log_is_not_looked_for(basic: Path, info: Info) -> None:
     before = info(basic)
-    with (basic / "commitlog" / f"{LOG_FILE_SIZE:020d}").open("r+b") as file:
-        file.seek(30_000)
-        file.write(struct.pack(">1000x"))
+    write_at(basic / "commitlog" / f"{LOG_FILE_SIZE:020d}", 30_000, struct.pack(">1000x"))
     assert info(basic) == before

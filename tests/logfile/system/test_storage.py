@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,14 +11,7 @@ from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.small_files import SMALL_FILE
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.logfile.system.writable_storage import WritableStorage
-
-HOLDS_LOCK = """
-import fcntl, sys
-with open(sys.argv[1], "r+b") as file:
-    fcntl.lockf(file, fcntl.LOCK_EX, 1, 0, 0)
-    print("locked", flush=True)
-    sys.stdin.read()
-"""
+from tests.support.lock_holder import lock_held
 
 
 @pytest.fixture
@@ -33,14 +24,8 @@ def lock_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def broker_pid(lock_file: Path) -> Iterator[int]:
     """A process that holds the lock as a running broker does."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDS_LOCK, str(lock_file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"locked\n"
-        yield process.pid
-        assert process.stdin is not None
-        process.stdin.close()
+    with lock_held(lock_file.parent) as pid:
+        yield pid
 
 
 def test_a_lock_that_another_process_holds_has_its_pid(lock_file: Path, broker_pid: int) -> None:

@@ -26,9 +26,9 @@ from rmqctl.store.journal.journals import to_json
 from rmqctl.store.journal.manifest import Manifest
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.store.engine.test_message_store import created, message
-from tests.store.journal.test_transaction import crash_points, tree, without_times
-from tests.support.faulty_system import ERRORS, Fault, FaultySystem, every_fault
+from tests.support.faulty_system import ERRORS, Fault, FaultySystem, crash_points, every_fault
+from tests.support.journaled_store import tree, without_times
+from tests.support.small_store import created, message
 
 FILE_SIZE = 2048
 GEOMETRY = Geometry(FILE_SIZE, 100, 4, 8)

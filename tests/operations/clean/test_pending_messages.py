@@ -18,8 +18,19 @@ from rmqctl.operations.clean.pending_messages import Outstanding
 from rmqctl.operations.clean.plan_types import PendingCounts
 from rmqctl.operations.clean.unit_coverage import files_without_proof
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.operations.clean.test_plan import OLD, TIME, first_left, plan, removed
-from tests.support.expiring_store import FILE_SIZE, RECORDS_A_FILE, log_files, ms, write_aged, write_store
+from tests.support.expiring_store import (
+    FILE_SIZE,
+    OLD,
+    RECORDS_A_FILE,
+    TIME,
+    first_left,
+    log_files,
+    ms,
+    plan,
+    removed,
+    write_aged,
+    write_store,
+)
 from tests.support.log_maker import Record
 from tests.support.opened_files import replace_open
 

@@ -6,7 +6,6 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.storage import Storage
 from rmqctl.operations.clean.disk_use import DiskUse
 from rmqctl.operations.clean.plan import plan_expiry
-from rmqctl.operations.clean.plan_types import ExpiryPlan, MinOffsetAdvance
+from rmqctl.operations.clean.plan_types import MinOffsetAdvance
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -28,18 +27,22 @@ from tests.conftest import tree_hash
 from tests.support.expiring_store import (
     FILE_SIZE,
     NOW,
+    OLD,
     RECORDS_A_FILE,
+    TIME,
     UNIT,
+    first_left,
     log_files,
     ms,
+    plan,
+    removed,
     set_ages,
     write_aged,
     write_store,
 )
+from tests.support.file_edits import write_at
 from tests.support.log_maker import Record, encode
 
-TIME: dict[str, Any] = {"delete_when": (8,)}  # NOW is 8 o'clock in UTC
-OLD = (100, 90, 80, 1, 0)  # hours: three of five files have expired
 YOUNG = (5, 4, 3, 2, 1, 0)
 ALL_OLD = (100,) * 5
 
@@ -56,36 +59,6 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 def time_zone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("TZ", name)
     time.tzset()
-
-
-def plan(
-    root: Path,
-    profile: Profile = PROFILE_4_9,
-    *,
-    now: int = NOW,
-    disks: tuple[float, ...] = (50,),
-    logics: float = 50,
-    conf: BrokerConf | None = None,
-    links: bool = False,
-    **settings: Any,
-) -> ExpiryPlan:
-    """The plan with disks that are so full."""
-    logics_disk = DiskUse(root / "consumequeue", logics)
-    with closing(ReadOnlyStore(root, conf, follow_links=links)) as store:
-        uses = [DiskUse(path, percent) for path, percent in zip(store.path.commitlogs, disks, strict=True)]
-        return plan_expiry(store, ExpirySettings(**settings), profile, now_ms=now, disks=uses, logics_disk=logics_disk)
-
-
-def removed(planned: ExpiryPlan) -> int:
-    """How many files of the log go; the leading ones, always."""
-    decisions = [file.goes for file in planned.files if file.kind == "commitlog"]
-    assert decisions == sorted(decisions, reverse=True)
-    return sum(decisions)
-
-
-def first_left(planned: ExpiryPlan) -> str:
-    """Why the first file of the log that is left stays."""
-    return next(file.why for file in planned.files if file.kind == "commitlog" and not file.goes)
 
 
 class Case(NamedTuple):
@@ -233,9 +206,7 @@ def test_a_queue_file_whose_last_unit_is_none_stays(tmp_path: Path) -> None:
     """A broker takes its zero for an offset before the log."""
     root = write_aged(tmp_path / "store", OLD)
     queue = root / "consumequeue" / "OrderPaid" / "1"
-    with (queue / f"{100:020d}").open("r+b") as file:
-        file.seek(80)
-        file.write(bytes(20))
+    write_at(queue / f"{100:020d}", 80, bytes(20))
     found = plan(root, **TIME)
     decisions = [(file.goes, file.why) for file in found.files if file.kind == "consumequeue"]
     assert [goes for goes, _ in decisions] == [True, False, False, False]

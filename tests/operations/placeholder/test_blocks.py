@@ -6,7 +6,7 @@ from rmqctl.format.message import BLANK_SIZE
 from rmqctl.operations.placeholder.blocks import PlaceholderBlock, PlaceholderBlocks
 from rmqctl.operations.placeholder.pieces import Span, placeholder_records
 from rmqctl.operations.placeholder.record import Claim
-from tests.operations.placeholder.test_record import AROUND, AT, FILE_END
+from tests.support.placeholder_file import AROUND, AT, FILE_END
 
 CLAIMS = [Claim("OrderPaid", 0, 5, AT + 1000, 400), Claim("OrderPaid", 0, 6, AT + 2000, 3000)]
 

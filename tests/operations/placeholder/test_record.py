@@ -26,12 +26,9 @@ from rmqctl.operations.placeholder.record import (
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import batch_of, queue_destinations
 from tests.support.log_maker import BORN_V6, STORE_V6, V1, V2, Record, encode
+from tests.support.placeholder_file import AROUND, AT, FILE_END, NOW
 
-AT = 65536
-FILE_END = 2 * AT
 BODY_START = 88
-NOW = 1_795_252_516_848
-AROUND = Surroundings(bytes([192, 168, 7, 9, 0, 0, 42, 159]), NOW, NOW + 5000, property_crc=False, long_topics=True)
 AROUND_V6 = AROUND._replace(store_host_bytes=bytes(range(20)))
 AROUND_CRC = AROUND._replace(property_crc=True)
 

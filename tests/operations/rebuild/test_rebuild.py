@@ -22,10 +22,11 @@ from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.index.index_service import IndexService
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import apply_damage, damage_cases, expected, unpack
-from tests.store.engine.test_dispatcher import index_content, only_log, queue_bytes
-from tests.store.read.index.test_index_service import REBUILT
-from tests.store.write import test_batch_consume_queue_writer as batch_store
+from tests.support import batch_queues
 from tests.support.cqext_store import SMALL_NAMES, unpack_cqext, used_parts
+from tests.support.dispatched import index_content, only_log, queue_bytes
+from tests.support.file_edits import flip_bits, write_at
+from tests.support.golden_store import REBUILT
 from tests.support.log_maker import Record, encode, write_log
 
 Unit = tuple[int, int, int]
@@ -64,12 +65,6 @@ def log_of(root: Path, numbers: list[int]) -> list[int]:
     for record in records:
         offsets.append(offsets[-1] + len(encode(record, offsets[-1])))
     return offsets
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 0x10
-    path.write_bytes(data)
 
 
 def offsets_of(found: list[Unit]) -> list[int]:
@@ -120,10 +115,10 @@ def test_extensions_are_made_anew(tmp_path: Path) -> None:
 
 
 def test_batch_consume_queues_are_made_anew(tmp_path: Path) -> None:
-    golden = batch_store.golden(tmp_path)
+    golden = batch_queues.golden(tmp_path)
     made = only_log(golden, tmp_path / "made")
     result = rebuilt(golden, made)
-    assert batch_store.queue_bytes(made) == batch_store.queue_bytes(golden)
+    assert queue_bytes(made) == queue_bytes(golden)
     assert {counts.topic for counts in result.queues} >= {"bcq", "bcq-single"}
     assert all(counts.same == counts.units for counts in result.queues)
 
@@ -193,7 +188,7 @@ def test_numbers_that_were_there_and_numbers_that_are_too_high(tmp_path: Path) -
 
 def test_a_lost_message_keeps_its_place(tmp_path: Path) -> None:
     offsets = log_of(tmp_path, [0, 1, 2, 3, 4, 5])
-    flip(tmp_path / "commitlog" / f"{0:020d}", offsets[2] + 4)
+    flip_bits(tmp_path / "commitlog" / f"{0:020d}", offsets[2] + 4, 0x10)
     result = rebuilt(tmp_path, tmp_path, conf=SMALL)
     assert offsets_of(units(tmp_path)) == [offsets[at] for at in (0, 1, 3, 3, 4, 5)]
     assert (result.queues[0].repeated, result.log.damages) == (1, 1)
@@ -203,7 +198,7 @@ def test_what_the_old_queue_knows_of_a_lost_message_stays(tmp_path: Path) -> Non
     offsets = log_of(tmp_path, list(range(30)))
     rebuilt(tmp_path, tmp_path, conf=SMALL)
     for at in (9, 10, 21):
-        flip(tmp_path / "commitlog" / f"{0:020d}", offsets[at] + 4)
+        flip_bits(tmp_path / "commitlog" / f"{0:020d}", offsets[at] + 4, 0x10)
     made = tmp_path / "made"
     made.mkdir()
     result = rebuilt(tmp_path, made, conf=SMALL)
@@ -213,7 +208,7 @@ def test_what_the_old_queue_knows_of_a_lost_message_stays(tmp_path: Path) -> Non
 
 def test_a_damaged_body_is_served(tmp_path: Path) -> None:
     offsets = log_of(tmp_path, [0, 1, 2])
-    flip(tmp_path / "commitlog" / f"{0:020d}", offsets[0] + 90)
+    flip_bits(tmp_path / "commitlog" / f"{0:020d}", offsets[0] + 90, 0x10)
     result = rebuilt(tmp_path, tmp_path, conf=SMALL)
     assert offsets_of(units(tmp_path)) == offsets[:3]
     assert (result.log.messages, result.log.damages, result.index.entries) == (3, 0, 6)
@@ -285,9 +280,7 @@ def test_light_queues_keep_a_last_message_that_a_flipped_bit_made_a_half_message
     before = units(root, "%LMQ%all", 0)
     at = before[-1][0]
     log = root / "commitlog" / f"{at // 65536 * 65536:020d}"
-    data = bytearray(log.read_bytes())
-    data[at % 65536 + 39] ^= 4
-    log.write_bytes(data)
+    flip_bits(log, at % 65536 + 39, 4)
     rebuilt(root, tmp_path / "made")
     assert units(tmp_path / "made", "%LMQ%all", 0) == before
 
@@ -305,9 +298,7 @@ def test_a_unit_that_leads_to_another_queue_of_the_store_is_not_kept(tmp_path: P
     write_log(tmp_path, [Record(), Record(queue_id=3), Record(queue_id=3, queue_offset=1)], file_size=65536)
     rebuilt(tmp_path, tmp_path, conf=SMALL)
     wrong = units(tmp_path, queue_id=3)[1]
-    with (tmp_path / "consumequeue" / "OrderPaid" / "1" / f"{0:020d}").open("r+b") as file:
-        file.seek(20)
-        file.write(struct.pack(">qiq", *wrong))
+    write_at(tmp_path / "consumequeue" / "OrderPaid" / "1" / f"{0:020d}", 20, struct.pack(">qiq", *wrong))
     rebuilt(tmp_path, tmp_path / "made", conf=SMALL)
     assert len(units(tmp_path / "made")) == 1
 
@@ -434,7 +425,7 @@ def test_it_is_gone_on_with_only_where_nothing_changed(tmp_path: Path) -> None:
     assert interrupted(golden, made, 1)
     with pytest.raises(BadRequest, match="is not what it was"):
         Rebuild(ReadOnlyStore(golden), Selection(index=False), made).go_on()
-    flip(golden / "commitlog" / f"{65536:020d}", 60000)
+    flip_bits(golden / "commitlog" / f"{65536:020d}", 60000, 0x10)
     with pytest.raises(BadRequest, match="is not what it was"):
         Rebuild(ReadOnlyStore(golden), Selection(), made).go_on()
     (made / "rebuild.json").write_text("{}")
@@ -450,7 +441,7 @@ def test_what_is_not_as_it_was_written_is_not_installed(path: str, tmp_path: Pat
     rebuild = Rebuild(ReadOnlyStore(golden), Selection(), made)
     assert rebuild.run()
     found = made / path
-    flip(min(found.iterdir()) if found.is_dir() else found, 39)
+    flip_bits(min(found.iterdir()) if found.is_dir() else found, 39, 0x10)
     with pytest.raises(Unreadable, match="does not have the bytes"):
         rebuild.check()
 

@@ -16,8 +16,9 @@ from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.repair.analysis import RecoveryPolicy
 from rmqctl.operations.repair.recovery_plan import plan_recovery
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of
 from tests.conftest import tree_hash, unpack
+from tests.support.file_edits import write_at
+from tests.support.golden_store import CASES, damaged, profile_of
 from tests.support.plain_kernels import plain_kernels
 
 
@@ -51,9 +52,7 @@ def test_a_queue_offset_at_the_end_of_int64(tmp_path: Path) -> None:
     root = unpack("497-basic", tmp_path)
     shutil.rmtree(root / "consumequeue")
     log = next((root / "commitlog").iterdir())
-    with log.open("r+b") as file:
-        file.seek(20)
-        file.write(bytes.fromhex("8000000000000000"))
+    write_at(log, 20, bytes.fromhex("8000000000000000"))
     compiled = planned(root, "4.9"), rebuilt(root, tmp_path / "compiled")
     with plain_kernels():
         assert (planned(root, "4.9"), rebuilt(root, tmp_path / "plain")) == compiled

@@ -23,8 +23,8 @@ from rmqctl.store.journal.transaction import make_change
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
 from rmqctl.store.recovery.simulation import RestartOutcome, plan_restart
-from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of
 from tests.conftest import unpack
+from tests.support.golden_store import CASES, damaged, profile_of
 
 
 def said(outcome: RestartOutcome) -> tuple[object, ...]:

@@ -10,7 +10,6 @@ for that.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import random
@@ -21,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, redirect_stderr, redirect_stdout
+from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -29,7 +28,6 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqctl.cli.main import run
 from rmqctl.format.message import Message
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.rebuild.rebuild import Rebuild
@@ -38,17 +36,12 @@ from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.journal.journals import JournalState
 from rmqctl.store.journal.transaction import Journal
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.store.engine.test_message_store import created, message
-from tests.store.journal.test_transaction import (
-    check_left,
-    crash_points,
-    states,
-    tree,
-    with_times,
-    without_rmqctl,
-    without_times,
-)
-from tests.support.faulty_system import Fault, FaultySystem, every_fault, open_descriptors
+from tests.conftest import Result
+from tests.support.faulty_system import Fault, FaultySystem, crash_points, every_fault
+from tests.support.file_edits import write_at
+from tests.support.journaled_store import check_left, states, tree, with_times, without_rmqctl, without_times
+from tests.support.ran_command import failed, ran
+from tests.support.small_store import created, message
 
 FILE_SIZE = 2048
 GEOMETRY = Geometry(FILE_SIZE, 100, 4, 8)
@@ -74,9 +67,7 @@ def flip(root: Path) -> None:
     """A damaged body, and no shutdown in order."""
     (root / "abort").write_bytes(b"")
     offset = messages_of(root)[MIDDLE].physical_offset
-    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
-        file.seek(offset + BODY_AT)
-        file.write(b"\xff\xff")
+    write_at(root / "commitlog" / f"{0:020d}", offset + BODY_AT, b"\xff\xff")
 
 
 def lose_queues(root: Path) -> None:
@@ -150,25 +141,6 @@ def messages_of(root: Path) -> list[Message]:
         return [item for item in store.commit_log.scan() if isinstance(item, Message)]
 
 
-class Ran(NamedTuple):
-    """What a command line left."""
-
-    code: int
-    out: str
-    err: str
-
-
-def ran(*arguments: object) -> Ran:
-    """A command in this process; files that it was reading are closed, as its end does it."""
-    before = open_descriptors()
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = run([str(argument) for argument in arguments])
-    for descriptor in open_descriptors() - before:
-        os.close(descriptor)
-    assert "Traceback" not in err.getvalue()
-    return Ran(code, out.getvalue(), err.getvalue().strip())
-
-
 class Stores:
     """The store of each repair: before it, after it, and in its middle; made once."""
 
@@ -190,7 +162,7 @@ class Stores:
         words.insert(2 if words[0] == "config" else 1, str(root))
         return words
 
-    def repair(self, name: str, root: Path) -> Ran:
+    def repair(self, name: str, root: Path) -> Result:
         return ran(*self.command(name, root), "--yes")
 
     def old(self, name: str, root: Path) -> Path:
@@ -456,13 +428,7 @@ def test_a_crash_at_every_call_of_a_rebuild_that_is_resumed(
     assert step > 1 or expected.seen >= {"not begun", "done"}
 
 
-def failed(system: FaultySystem, do: Callable[[Path], Ran], root: Path) -> Ran:
-    """What a command says of a system that fails."""
-    with system:
-        return do(root)
-
-
-def assert_one_line(result: Ran, root: Path) -> None:
+def assert_one_line(result: Result, root: Path) -> None:
     """Behind what the plan says: the store, or the file in it that the call was about."""
     assert result.code == 4
     assert re.match(rf"rmqctl: {re.escape(str(root))}(/[^:]+)?: ", result.err.splitlines()[-1])

@@ -17,9 +17,8 @@ from rmqctl.store.config.broker_conf import broker_conf_of
 from rmqctl.store.config.java_properties import JavaProperties
 from rmqctl.store.ha.received_log import ReceivedLog
 from tests.conftest import tree_hash
-from tests.operations.replicate.test_replication import golden_store, log_of
-from tests.store.journal.test_transaction import crash_points
-from tests.support.faulty_system import CRASHES, Fault, FaultySystem
+from tests.support.fake_master import golden_store, log_of
+from tests.support.faulty_system import CRASHES, Fault, FaultySystem, crash_points
 from tests.support.mirror_log import log_bytes
 from tests.support.written_under_faults import Inline
 

@@ -14,16 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.forensics.verify import verify
 from rmqctl.store.config.fastjson import fastjson_loads
 from rmqctl.store.ha.frames import encode_transfer
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
-from tests.support.fake_master import FakeMaster
+from tests.support.fake_master import NOT_OF_THIS_LOG, FakeMaster, codes, golden_store, log_of
+from tests.support.file_edits import write_at
 from tests.support.ha_slave import MemoryLog
 from tests.support.mirror_log import log_bytes
 
-NOT_OF_THIS_LOG = {"offset-beyond-queue"}  # the configuration of the fake master is always the same
 pytestmark = pytest.mark.usefixtures("quick")
 
 
@@ -34,24 +33,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"rmqctl.operations.replicate.replication.{name}", 0.1)
     monkeypatch.setattr("rmqctl.operations.replicate.log_pull.STALL", 0.3)
     monkeypatch.setattr("rmqctl.operations.replicate.log_pull.QUIET", 0.2)
-
-
-def log_of(name: str, tmp_path: Path) -> MemoryLog:
-    """A golden log, from its first byte to its end."""
-    log = ReadOnlyStore(unpack(name, tmp_path / "golden")).commit_log
-    data = b"".join(file.read(0, file.size) for file in log.queue.files)
-    return MemoryLog(data[: log.end()[0] - log.min_offset], log.queue.file_size, log.min_offset)
-
-
-def golden_store(tmp_path: Path) -> ReadOnlyStore:
-    """The store that `log_of` unpacked."""
-    (root,) = (tmp_path / "golden").iterdir()
-    return ReadOnlyStore(root)
-
-
-def codes(root: Path) -> set[str]:
-    """What is wrong with a copy; a key of the fake configuration, and times that golden stores lack, aside."""
-    return {finding.code for finding in verify(ReadOnlyStore(root)).findings}
 
 
 @pytest.mark.parametrize("name", ["497-basic", "497-tx", "497-lmq", "471-ipv6", "broker-497"])
@@ -436,9 +417,7 @@ def test_a_killed_copy_that_is_damaged_is_left_alone(tmp_path: Path, rmqctl: Rmq
     with FakeMaster(log) as master:
         assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
         (new / "abort").touch()
-        with (new / "commitlog" / f"{2 * log.file_size:020}").open("r+b") as file:
-            file.seek(4)
-            file.write(b"xxxx")
+        write_at(new / "commitlog" / f"{2 * log.file_size:020}", 4, b"xxxx")
         before = tree_hash(new)
         assert "would lose" in refused_at_once(rmqctl, master, new, 1)
     assert tree_hash(new) == before
@@ -501,9 +480,7 @@ def test_an_append_that_was_killed_is_done_again(number: int, tmp_path: Path, rm
     with FakeMaster(log) as master:
         assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
         (new / "abort").touch()
-        with (new / "commitlog" / f"{last_file:020}").open("r+b") as file:
-            file.seek(start - last_file)
-            file.write(bytes(8))
+        write_at(new / "commitlog" / f"{last_file:020}", start - last_file, bytes(8))
         found = rmqctl("replicate", master.address, new, "--once", "--yes")
     assert found.code == 0, found.err
     assert f"goes on at offset {start}" in found.err

@@ -10,8 +10,7 @@ import pytest
 from rmqctl.store.ha.frames import encode_transfer
 from rmqctl.store.ha.received_log import ReceivedLog
 from tests.conftest import Rmqctl
-from tests.operations.replicate.test_replication import NOT_OF_THIS_LOG, codes, golden_store, log_of
-from tests.support.fake_master import FakeMaster
+from tests.support.fake_master import NOT_OF_THIS_LOG, FakeMaster, codes, golden_store, log_of
 from tests.support.faulty_system import Fault, FaultySystem, every_fault
 from tests.support.ha_slave import MemoryLog
 from tests.support.mirror_log import log_bytes

@@ -29,9 +29,12 @@ from rmqctl.store.config.ha_config import HAConf
 from rmqctl.store.ha.ha_service import HAService
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash
+from tests.support.file_edits import write_at
 from tests.support.ha_slave import MemoryLog, ReportingSlave
 from tests.support.log_maker import Record, write_log
+from tests.support.mirror_log import log_file_bytes
 from tests.support.registered_slave import LOOPBACK, ConfiguredSlave, register
+from tests.support.waiting import until
 
 Golden = Callable[[str], Path]
 LOOPBACK_ONLY = Access(LOOPBACK)
@@ -48,21 +51,10 @@ def serving(store: Path, access: Access = LOOPBACK_ONLY) -> Iterator[StoreServer
         yield server
 
 
-def log_bytes(store: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted((store / "commitlog").iterdir()))
-
-
-def until(check: Callable[[], bool], seconds: float = 10) -> bool:
-    end = time.monotonic() + seconds
-    while not check() and time.monotonic() < end:
-        time.sleep(0.01)
-    return check()
-
-
 @pytest.mark.parametrize("name", ["broker-497", "broker-533"])
 def test_two_empty_slaves_get_the_log_and_the_configuration(name: str, golden: Golden) -> None:
     store = golden(name)
-    before, log = tree_hash(store), log_bytes(store)
+    before, log = tree_hash(store), log_file_bytes(store)
     with serving(store) as server, ReportingSlave(server.ports.ha) as one, ReportingSlave(server.ports.ha) as two:
         end = server.log.end
         for slave in (one, two):
@@ -150,7 +142,7 @@ def test_a_slave_with_another_log_is_refused(report: int, what: str, golden: Gol
 def test_a_slave_goes_on_at_a_record_or_where_a_transfer_ended(golden: Golden) -> None:
     store = golden("broker-497")
     second = next(iter(ReadOnlyStore(store).commit_log.scan())).end
-    log = log_bytes(store)
+    log = log_file_bytes(store)
     with serving(store) as server:
         with ReportingSlave(server.ports.ha) as slave:
             slave.report(server.log.end)
@@ -188,7 +180,7 @@ def slave_with_log(data: bytes, end: int) -> Iterator[tuple[str, str]]:
 def test_the_last_bytes_of_a_slaves_log_are_compared(place: int | None, is_served: bool, golden: Golden) -> None:
     """The last 32 KiB are: at 10,000, a real log would not differ alone."""
     store = golden("broker-497")
-    data = bytearray(log_bytes(store)[:65536])
+    data = bytearray(log_file_bytes(store)[:65536])
     if place is not None:
         data[place] ^= 1
     with serving(store) as server, slave_with_log(bytes(data), len(data)) as (address, ha):
@@ -229,7 +221,7 @@ def test_a_log_without_its_first_files_is_served_from_its_begin(golden: Golden) 
     (store / "commitlog" / "00000000000000000000").unlink()
     with serving(store) as server, ReportingSlave(server.ports.ha) as slave, ReportingSlave(server.ports.ha) as old:
         slave.report(0)
-        assert slave.follow(262144, server.log.end) == log_bytes(store)[: server.log.end - 262144]
+        assert slave.follow(262144, server.log.end) == log_file_bytes(store)[: server.log.end - 262144]
         old.report(65536)
         assert old.is_closed()
         assert "its log ends at 65536, ours begins at 262144" in server.notices.take()[-1]
@@ -239,9 +231,7 @@ def test_only_the_valid_part_of_the_log_is_sent(tmp_path: Path) -> None:
     write_log(tmp_path / "store", [Record("orders", body=b"a" * 100)] * 5)
     path = tmp_path / "store" / "commitlog" / "00000000000000000000"
     whole = ReadOnlyStore(tmp_path / "store").commit_log.end()[0]
-    with path.open("r+b") as file:
-        file.seek(whole)
-        file.write(b"torn record")
+    write_at(path, whole, b"torn record")
     with serving(tmp_path / "store") as server, ReportingSlave(server.ports.ha) as slave:
         assert server.log.end == whole
         slave.report(0)

@@ -13,6 +13,7 @@ from rmqctl.spark.question.diff import diff
 from rmqctl.spark.source.data_source import register
 from tests.conftest import Rmqctl
 from tests.spark.question.conftest import dumped
+from tests.support.file_edits import overwrite
 from tests.support.log_maker import Record, write_log
 
 if TYPE_CHECKING:
@@ -29,13 +30,6 @@ MIB = 1024 * 1024
 @pytest.fixture
 def copies(golden_stores: dict[str, Path], tmp_path: Path) -> tuple[Path, Path]:
     return golden_stores[NAME], Path(shutil.copytree(golden_stores[NAME], tmp_path / "slave" / "store"))
-
-
-def overwrite(root: Path, offset: int, data: bytes) -> None:
-    """Bytes at a physical offset."""
-    with (root / "commitlog" / f"{offset // FILE_SIZE * FILE_SIZE:020d}").open("r+b") as file:
-        file.seek(offset % FILE_SIZE)
-        file.write(data)
 
 
 def place_of(root: Path, message: Row, part: bytes) -> int:

@@ -10,15 +10,7 @@ import pytest
 
 from rmqctl.errors import BadRequest
 from rmqctl.spark.session.java import java_home
-
-
-def java(folder: Path, version: str) -> Path:
-    """A stand-in that says its version, and its arguments."""
-    binary = folder / "bin" / "java"
-    binary.parent.mkdir(parents=True)
-    binary.write_text(f'#!/bin/sh\necho \'openjdk version "{version}"\' >&2\necho "$@"\n')
-    binary.chmod(0o755)
-    return folder
+from tests.support.spark_stand_ins import java
 
 
 def said_by(home: Path, *arguments: str) -> str:

@@ -6,7 +6,6 @@ A real one is asked by test_cluster.
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,34 +14,9 @@ import pytest
 from rmqctl.errors import Unreadable
 from rmqctl.spark.session import spark_answer
 from rmqctl.spark.session.spark_answer import check_answers
+from tests.support.spark_stand_ins import listener
 
 SCHEMES = ("spark", "sc")
-
-
-@contextmanager
-def listener(answer: bytes | None) -> Iterator[str]:
-    """HOST:PORT of one that takes a connection, and says `answer` after it heard something; None: says nothing, up to
-    the block's end.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(1)
-                if answer is None:
-                    ended.wait()
-                else:
-                    connection.sendall(answer)
-
-        ended = threading.Event()
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            ended.set()
-            thread.join()
 
 
 @contextmanager

@@ -19,9 +19,8 @@ from rmqctl.spark.source.data_source import PUSHDOWN, formats, register
 from rmqctl.spark.source.message_source import splits_to_json
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
-from tests.spark.source.stream.test_stream_source import Log
-from tests.spark.source.test_message_source import as_dump, dumped, in_order, splits_before_a_record_in_a_body
-from tests.support.log_maker import Record
+from tests.support.log_maker import Log, Record
+from tests.support.source_rows import as_dump, dumped, in_order, splits_before_a_record_in_a_body
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

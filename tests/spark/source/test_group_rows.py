@@ -14,8 +14,8 @@ from rmqctl.spark.scan.coverage import coverage, range_of
 from rmqctl.spark.source.message_schema import GROUP_COLUMNS
 from rmqctl.spark.source.message_source import GroupSource
 from tests.conftest import unpack
-from tests.spark.source.test_message_source import rows_of
 from tests.support.log_maker import Record, write_log
+from tests.support.source_rows import rows_of
 
 pytestmark = pytest.mark.spark  # for pyarrow
 

@@ -11,7 +11,7 @@ import pytest
 from rmqctl.forensics.verify import verify
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
+from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.file_sizes import Geometry, geometry_of_conf
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.engine.flush import FlushIntervals
@@ -20,25 +20,8 @@ from rmqctl.store.engine.store_services import StoreServices
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.commit_log_writer import PutSettings, put_settings
 from rmqctl.store.write.put_message import PutMessageStatus
-from tests.store.engine.test_message_store import message, stored
-
-SIZES = "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=190\nmaxHashSlotNum=10\nmaxIndexNum=40\n"
-
-
-def conf_of(tmp_path: Path, text: str = "") -> BrokerConf:
-    path = tmp_path / "broker.conf"
-    path.write_text(SIZES + text, encoding="utf-8")
-    return read_broker_conf(path)
-
-
-def created(tmp_path: Path, text: str = "", profile: Profile = PROFILE_5_3) -> MessageStore:
-    conf = conf_of(tmp_path, text)
-    return MessageStore.create(tmp_path / "s", put_settings(conf, profile), geometry_of_conf(conf), conf)
-
-
-def put(store: MessageStore, count: int) -> None:
-    for number in range(count):
-        assert store.put_message(message(number)).is_ok
+from tests.support.configured_store import conf_of, created, put
+from tests.support.small_store import message, stored
 
 
 def findings(root: Path, conf: BrokerConf) -> list[str]:
@@ -179,7 +162,7 @@ from pathlib import Path
 from rmqctl.kernels.kernel_cache import find_cache
 from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.kernels.warm_up import cache_where
-from tests.store.config.test_message_store_config import created, put
+from tests.support.configured_store import created, put
 cache_where(find_cache)
 store = created(Path(sys.argv[1]), sys.argv[2])
 put(store, 30)

@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import struct
 from pathlib import Path
 
 import pytest
 
 from rmqctl.forensics.verify import LEVEL_QUEUES
-from tests.conftest import expected
-from tests.forensics.audit.test_crosscheck import (
-    FIRST_FILE,
-    UNIT,
-    Golden,
-    Said,
-    get_unit,
-    placed,
-    said,
-    set_unit,
-    write_queue,
-)
-from tests.support.log_maker import Record, write_log
+from tests.conftest import Golden, expected
+from tests.support.file_edits import FIRST_FILE, UNIT, get_unit, set_unit, write_queue
+from tests.support.log_maker import Record, java_hash, of_properties, placed, write_log
+from tests.support.verified_by_tasks import Said, said
 
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 STORED = 1_795_252_516_848
-
-
-def java_hash(text: str) -> int:
-    """String.hashCode() over UTF-16 units."""
-    value = 0
-    for unit in struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be")):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - 2**32 if value >= 2**31 else value
-
-
-def of_properties(**properties: str) -> bytes:
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
 
 
 def store_of(root: Path, records: list[Record]) -> list[tuple[Record, int, int]]:

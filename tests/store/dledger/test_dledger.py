@@ -11,6 +11,7 @@ from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.file_scan import ScanItem
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.support.file_edits import write_at
 from tests.support.log_maker import Record, write_entries, write_log
 
 COUNTS = [4, 3]
@@ -34,9 +35,7 @@ def queue_offsets(items: list[ScanItem]) -> list[int]:
 
 
 def write(root: Path, at: int, data: bytes) -> None:
-    with (root / "dledger-n0" / "data" / f"{at // 2048 * 2048:020d}").open("r+b") as file:
-        file.seek(at % 2048)
-        file.write(data)
+    write_at(root / "dledger-n0" / "data" / f"{at // 2048 * 2048:020d}", at % 2048, data)
 
 
 def read(root: Path, at: int, size: int) -> bytes:

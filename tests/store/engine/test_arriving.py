@@ -13,9 +13,9 @@ from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.engine.store_services import StoreServices
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.store.engine.test_message_store import SMALL, created, message, stored
-from tests.store.write.test_batch_consume_queue_writer import SMALL as SMALL_BATCH
-from tests.store.write.test_batch_consume_queue_writer import inner_batch, with_batch_topics
+from tests.support.batch_queues import SMALL as SMALL_BATCH
+from tests.support.batch_queues import inner_batch, with_batch_topics
+from tests.support.small_store import SMALL, created, message, stored
 
 
 def test_messages_are_told_in_log_order_with_the_offset_behind_them(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from rmqctl.store.engine.flush import FlushIntervals
 from rmqctl.store.engine.store_services import StoreServices
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.put_message import PutMessageResult, PutMessageStatus
-from tests.store.engine.test_message_store import created, findings, message
 from tests.support.faulty_system import FaultySystem
+from tests.support.small_store import created, findings, message
 from tests.support.written_under_faults import assert_dense
 
 THREADS, PUTS = 8, 60

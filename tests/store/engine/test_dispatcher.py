@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from rmqctl.format.index_entry import INDEX_HEADER
-from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.config.broker_conf import BrokerConf
-from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore
-from rmqctl.store.read.index.index_service import IndexService
 from tests.conftest import unpack
+from tests.support.dispatched import index_content, only_log, queue_bytes
+from tests.support.golden_store import geometry
 
 # without: 3.2.6 (its index has other keys), extensions (tests of their own), crash and kill (their queues lag or are
 # ahead), RocksDB
@@ -27,41 +23,6 @@ NAMES = [
 
 # messageDelayLevel of the brokers that wrote the golden `broker-*`
 DELAYS_OF_THE_BROKERS = (1000, 2000, 4000)
-
-
-def geometry(name: str) -> Geometry:
-    """The sizes of the golden stores."""
-    return Geometry(256 * 1024, 6000, 1000, 4000) if name.startswith("broker") else Geometry(64 * 1024, 1000, 100, 400)
-
-
-def only_log(source: Path, target: Path) -> Path:
-    """A copy of a store's log, checkpoint left out: what a broker has after its queues and index were deleted."""
-    target.mkdir()
-    shutil.copytree(source / "commitlog", target / "commitlog")
-    return target
-
-
-def queue_bytes(root: Path) -> dict[str, bytes]:
-    """The used part of every queue's files; queues that have no unit are as good as none."""
-    found = {}
-    for path in sorted((root / "consumequeue").rglob("0*")):
-        if path.is_file() and (data := path.read_bytes().rstrip(b"\0")):
-            found[str(path.relative_to(root))] = data
-    return found
-
-
-def index_content(root: Path) -> list[bytes]:
-    """The index files in order, with header, slots and the entries that count."""
-    contents = []
-    with closing(IndexService(Storage(root), root / "index")) as index:
-        for file in index.files:
-            header = file.header()
-            assert header is not None
-            entries = b"".join(data for _, data in file.entry_blocks(header.index_count, 1000))
-            contents.append(
-                INDEX_HEADER.struct.pack(*header) + b"".join(data for _, data in file.slot_blocks()) + entries
-            )
-    return contents
 
 
 @pytest.mark.parametrize("name", NAMES)

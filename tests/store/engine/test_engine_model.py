@@ -21,9 +21,9 @@ from rmqctl.logfile.memory import allocate
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, QueueKey
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.store.engine.test_message_store import SMALL
 from tests.support.faulty_system import ERRORS, Crashed, Fault, FaultySystem, open_descriptors
 from tests.support.property_settings import PROPERTY
+from tests.support.small_store import SMALL
 from tests.support.written_under_faults import (
     ONLY_SLOW,
     Inline,

@@ -26,7 +26,6 @@ from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
 from rmqctl.store.write.put_message import AppendMessageResult, PutMessageStatus
 from tests.conftest import tree_hash
-from tests.store.engine.test_message_store import SMALL, created, findings, message, stored
 from tests.support.faulty_system import (
     CRASHES,
     Crashed,
@@ -36,24 +35,11 @@ from tests.support.faulty_system import (
     every_fault,
     open_descriptors,
 )
-from tests.support.written_under_faults import Written, assert_goes_on, assert_whole, write_everything
-
-GOLDEN = Geometry(64 * 1024, 1000, 100, 400)  # the sizes of the golden stores
+from tests.support.golden_store import GOLDEN
+from tests.support.small_store import SMALL, created, findings, message, stored
+from tests.support.written_under_faults import Written, assert_goes_on, assert_whole, written_with
 
 ONCE = (Fault.NO_SPACE, Fault.IO_ERROR, Fault.TORN_WRITE)  # the put after the one that failed is taken
-
-
-def written_with(
-    system: FaultySystem, written: Written, geometry: Geometry, *, puts: int, size: int, sync: bool
-) -> None:
-    """Write everything while `system` fails; no descriptor is left open but by a process that is gone."""
-    before = open_descriptors()
-    with system:
-        try:
-            write_everything(system.root, written, geometry, puts=puts, size=size, sync=sync)
-        except Crashed:
-            system.end_process(before)
-    assert open_descriptors() <= before
 
 
 def written_at(

@@ -12,8 +12,8 @@ import pytest
 
 from rmqctl.format.message import Damage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.store.engine.test_message_store import stored
 from tests.support.killed_writer import assert_no_gaps, killed_while_writing
+from tests.support.small_store import stored
 
 KILLS = 3
 

@@ -12,40 +12,18 @@ from typing import Any
 import pytest
 
 from rmqctl.errors import LayoutNotSupported, NeedsRecovery, StoreInUse
-from rmqctl.forensics.verify import verify
 from rmqctl.format.encode import MessageExtBrokerInner
-from rmqctl.format.host import Host
-from rmqctl.format.message import Blank, Message
+from rmqctl.format.message import Blank
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from rmqctl.store.write.commit_log_writer import PutSettings
 from rmqctl.store.write.put_message import PutMessageStatus
 from tests.conftest import tree_hash, unpack
-
-SMALL = Geometry(4096, 200, 10, 40)
-BORN, STORE = Host(bytes([10, 1, 2, 3]), 34567), Host(bytes([192, 168, 7, 9]), 10911)
-IPV6 = Host(bytes(range(16)), 10911)
-
-
-def message(number: int = 0, **changes: Any) -> MessageExtBrokerInner:
-    found = {"TAGS": f"Tag{number % 3}", "KEYS": f"k{number} u{number % 5}", "UNIQ_KEY": f"{number:032X}"}
-    made = MessageExtBrokerInner("OrderPaid", b"x" * (number % 90), found, BORN, STORE, 1_795_252_516_000, number % 3)
-    return made._replace(**changes)
-
-
-def created(root: Path, profile: Profile = PROFILE_4_9, geometry: Geometry = SMALL, **settings: Any) -> MessageStore:
-    return MessageStore.create(root, PutSettings(profile, **settings), geometry)
-
-
-def findings(root: Path) -> list[str]:
-    return [f"{finding.code} {finding.path} {finding.detail}" for finding in verify(ReadOnlyStore(root)).findings]
-
-
-def stored(root: Path) -> list[Message]:
-    return [item for item in ReadOnlyStore(root).commit_log.scan() if isinstance(item, Message)]
+from tests.support.file_edits import flip_bits
+from tests.support.lock_holder import lock_held
+from tests.support.small_store import IPV6, SMALL, created, findings, message, stored
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
@@ -221,15 +199,11 @@ HOLD = (
 
 def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:
     created(tmp_path / "s").close()
-    command = [sys.executable, "-c", HOLD, str(tmp_path / "s" / "lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with lock_held(tmp_path / "s"):
         before = tree_hash(tmp_path / "s")
         with pytest.raises(StoreInUse):
             MessageStore(tmp_path / "s")
         assert tree_hash(tmp_path / "s") == before
-        process.kill()
 
 
 def test_the_lock_is_rocketmqs(tmp_path: Path) -> None:
@@ -264,9 +238,7 @@ def test_a_store_with_abort_needs_recovery(tmp_path: Path) -> None:
 def test_a_damaged_end_needs_recovery(tmp_path: Path) -> None:
     root = unpack("497-basic", tmp_path)
     path = max((root / "commitlog").iterdir())
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.write_bytes(data)
+    flip_bits(path, 100)
     with pytest.raises(NeedsRecovery):
         MessageStore(root)
     assert not (root / "abort").exists()

@@ -24,8 +24,7 @@ from rmqctl.store.engine.schedule import message_timed_up
 from rmqctl.store.engine.store_services import StoreServices
 from rmqctl.store.write.put_message import PutMessageResult, PutMessageStatus
 from tests.conftest import unpack
-from tests.store.engine.test_message_store import IPV6, created, findings, message, stored
-from tests.store.engine.test_store_services import FAST
+from tests.support.small_store import FAST, IPV6, created, findings, message, stored
 
 T0 = 1_795_252_516_000
 CONFIG = "config/delayOffset.json"

@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.engine.flush import FlushIntervals
 from rmqctl.store.engine.store_services import StoreServices
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.put_message import PutMessageResult, PutMessageStatus
-from tests.store.engine.test_message_store import created, findings, message, stored
-
-FAST = FlushIntervals(flush=0.01, flush_thorough=0.05, commit=0.01, commit_thorough=0.05)
+from tests.support.small_store import FAST, created, findings, message, stored
 
 
 @pytest.mark.parametrize("sync_flush", [False, True])

@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.store.engine.store_stats import BUCKETS, StoreStats
 from rmqctl.store.write.put_message import PutMessageResult, PutMessageStatus
-from tests.store.engine.test_message_store import created, message
+from tests.support.small_store import created, message
 
 REFUSED = PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
 

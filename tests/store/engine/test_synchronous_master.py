@@ -16,10 +16,10 @@ import pytest
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
 from rmqctl.store.engine.store_services import StoreServices
 from rmqctl.store.write.put_message import PutMessageResult, PutMessageStatus
-from tests.store.config.test_message_store_config import created
-from tests.store.engine.test_message_store import findings, message, stored
-from tests.store.ha.test_ha_service import until
+from tests.support.configured_store import created
 from tests.support.ha_slave import ReportingSlave
+from tests.support.small_store import findings, message, stored
+from tests.support.waiting import until
 
 OK = PutMessageStatus.PUT_OK
 NOT_AVAILABLE = PutMessageStatus.SLAVE_NOT_AVAILABLE

@@ -8,7 +8,6 @@ import random
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, ClassVar
@@ -23,6 +22,7 @@ from rmqctl.store.ha.slave_policy import BrokerPolicy, Slave
 from rmqctl.store.write.group_commit_request import GroupCommitRequest
 from rmqctl.store.write.put_message import PutMessageStatus
 from tests.support.ha_slave import MemoryLog, ReportingSlave
+from tests.support.waiting import until
 
 FILE_SIZE = 1000
 BATCH = 300
@@ -32,13 +32,6 @@ DATA = random.Random(17).randbytes(4321)
 
 def service(log: LogSource | None = None, policy: BrokerPolicy | None = None, **changes: Any) -> HAService:
     return HAService(log or MemoryLog(DATA, FILE_SIZE), FAST._replace(**changes), policy)
-
-
-def until(check: Callable[[], bool], seconds: float = 5) -> bool:
-    end = time.monotonic() + seconds
-    while not check() and time.monotonic() < end:
-        time.sleep(0.005)
-    return check()
 
 
 def request(next_offset: int, seconds: float, ack_nums: int = 1) -> GroupCommitRequest:

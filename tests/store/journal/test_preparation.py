@@ -11,7 +11,7 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.journal.changes import Change, Delete, Install, Resize, Write, Zero
 from rmqctl.store.journal.journals import JournalState, kept_bytes, list_journals
 from rmqctl.store.journal.transaction import Journal
-from tests.store.journal.test_transaction import change_all, some_store, states, tree, undo
+from tests.support.journaled_store import Refusing, change_all, some_store, states, tree, undo
 
 NOTHING = "commitlog/00000000000000060000"
 
@@ -119,27 +119,6 @@ def test_what_is_not_there_is_told(change: Change, tmp_path: Path) -> None:
         with pytest.raises(ChangeFailed, match=r"; the store is as it was before$"):
             journal.execute([staged])
     assert tree(root) == before
-
-
-class Refusing(WritableStorage):
-    """This user may not write to one path of the store."""
-
-    refused = Path()
-
-    def check_may_change(self, path: Path) -> None:
-        if path == self.refused:
-            raise PermissionError(13, "Permission denied", str(path))
-        super().check_may_change(path)
-
-    def open_for_writing(self, path: Path) -> int:
-        if path == self.refused:
-            raise PermissionError(13, "Permission denied", str(path))
-        return super().open_for_writing(path)
-
-    def set_mtime(self, path: Path, mtime_ns: int) -> None:
-        if path == self.refused:
-            raise PermissionError(13, "Permission denied", str(path))
-        super().set_mtime(path, mtime_ns)
 
 
 @pytest.mark.parametrize(

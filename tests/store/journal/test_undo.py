@@ -14,12 +14,21 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.journal.changes import Write
 from rmqctl.store.journal.journals import JournalState, list_journals
 from rmqctl.store.journal.transaction import Journal
-from tests.store.journal.test_preparation import Refusing
-from tests.store.journal.test_transaction import (
+from tests.support.faulty_system import (
+    CRASHES,
+    ERRORS,
+    Fault,
+    FaultySystem,
+    crash_points,
+    every_fault,
+    open_descriptors,
+)
+from tests.support.file_edits import write_at
+from tests.support.journaled_store import (
+    Refusing,
     TwoDisks,
     change_all,
     changed,
-    crash_points,
     half_changed,
     some_store,
     states,
@@ -28,7 +37,6 @@ from tests.store.journal.test_transaction import (
     with_times,
     without_times,
 )
-from tests.support.faulty_system import CRASHES, ERRORS, Fault, FaultySystem, every_fault, open_descriptors
 
 
 def test_the_newest_is_undone_first(tmp_path: Path) -> None:
@@ -118,9 +126,7 @@ def test_a_forced_undo_brings_back_all_that_the_change_reached(tmp_path: Path) -
     root = some_store(tmp_path / "store")
     before = without_times(tree(root))
     change_all(root)
-    with (root / "commitlog/00000000000000020000").open("r+b") as file:
-        file.seek(7000)
-        file.write(b"new" * 3000)
+    write_at(root / "commitlog/00000000000000020000", 7000, b"new" * 3000)
     (root / "consumequeue/b/0").mkdir(parents=True)
     (root / "consumequeue/b/0/new").write_bytes(b"new")
     (root / "abort").write_bytes(b"4711")

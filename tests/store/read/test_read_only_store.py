@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +16,10 @@ from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.read.read_only_store import ReadOnlyStore, has_key
 from tests.conftest import expected, tree_hash
-from tests.logfile.system.test_storage import HOLDS_LOCK
 from tests.support.cqext_store import SMALL_NAMES
+from tests.support.file_edits import write_at
 from tests.support.listed_folders import watch_listings
+from tests.support.lock_holder import lock_held
 from tests.support.log_maker import BLANK, Record, encode, log_bytes, write_log
 
 RECORD = Record()
@@ -302,17 +301,11 @@ def test_config_files_are_read_from_the_config_folder(root: Path) -> None:
 
 
 def test_the_broker_that_holds_the_lock_is_known_by_its_pid(root: Path) -> None:
-    lock = put(root / "lock", b"lock")
+    put(root / "lock", b"lock")
     store = ReadOnlyStore(root)
     assert store.lock_holder() is None
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDS_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"locked\n"
-        assert store.lock_holder() == process.pid
-        assert process.stdin is not None
-        process.stdin.close()
+    with lock_held(root) as pid:
+        assert store.lock_holder() == pid
     assert store.lock_holder() is None
 
 
@@ -393,9 +386,7 @@ def test_a_key_leads_to_messages_that_really_have_it(golden: Callable[[str], Pat
 
 def test_a_key_leads_to_a_message_with_a_broken_body_as_damage(golden: Callable[[str], Path]) -> None:
     root = golden("471-basic")
-    with (root / "commitlog" / f"{0:020d}").open("r+b") as log:
-        log.seek(10997 + 88)
-        log.write(b"\0\xff\0\xff")
+    write_at(root / "commitlog" / f"{0:020d}", 10997 + 88, b"\0\xff\0\xff")
     store = ReadOnlyStore(root)
     found = next(store.by_key("%RETRY%billing", "dup-key"))
     assert isinstance(found, Damage)

@@ -26,7 +26,9 @@ from rmqctl.store.recovery.rules import Mode
 from rmqctl.store.recovery.simulation import RestartOutcome, RestartSimulation, plan_restart
 from rmqctl.store.write.commit_log_writer import PutSettings
 from tests.conftest import DATA, apply_damage, damage_cases, tree_hash, unpack
-from tests.store.engine.test_message_store import message
+from tests.support.file_edits import flip_bits, write_at
+from tests.support.golden_store import ranges
+from tests.support.small_store import message
 
 OLD = (PROFILE_4_7, PROFILE_4_9)
 PROFILE_OF = {"452": PROFILE_4_7, "471": PROFILE_4_7, "497": PROFILE_4_9, "533": PROFILE_5_3}
@@ -51,14 +53,6 @@ def damaged(case: dict[str, Any], tmp_path: Path) -> ReadOnlyStore:
 
 def profile_of(case: dict[str, Any]) -> Profile:
     return PROFILE_OF[case["base"].removeprefix("broker-").removeprefix("queues/")[:3]]
-
-
-def ranges(queues: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
-    return {
-        (queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"])
-        for queue in queues
-        if queue["maxOffset"] > 0
-    }
 
 
 def assert_is_the_real_one(case: dict[str, Any], outcome: RestartOutcome) -> None:
@@ -145,9 +139,7 @@ def test_what_start_dispatches_again_is_not_lost(profile: Profile, tmp_path: Pat
         store.put_message(message(number, queue_id=0))
     store.close()
     (queue,) = (tmp_path / "s" / "consumequeue").rglob(f"{0:020d}")
-    with queue.open("r+b") as file:
-        file.seek(10 * 20)
-        file.write((2**20).to_bytes(8, "big"))
+    write_at(queue, 10 * 20, (2**20).to_bytes(8, "big"))
     outcome = plan_restart(ReadOnlyStore(tmp_path / "s"), profile)
     assert [found.max_offset for found in outcome.queues] == [20 if profile in OLD else 10]
     assert outcome.lost.records == (0 if profile in OLD else 10)
@@ -219,9 +211,7 @@ def test_start_dispatches_what_lies_behind_the_scan_in_such_a_file(tmp_path: Pat
     shutil.rmtree(tmp_path / "consumequeue")
     (tmp_path / "abort").touch()
     file = tmp_path / "commitlog" / f"{2048:020d}"
-    content = bytearray(file.read_bytes())
-    content[ends[14] - 2048 + 88] ^= 1  # in the body of message 15
-    file.write_bytes(content)
+    flip_bits(file, ends[14] - 2048 + 88)  # in the body of message 15
     file.rename(file.with_name(f"{2448:020d}"))
     for version, messages in (("4.4.0", 15), ("4.6.0", 17), ("4.9.7", 17), ("5.3.3", 15)):
         outcome = plan_restart(ReadOnlyStore(tmp_path), profile_of_version(version))
@@ -333,9 +323,7 @@ def test_the_second_look_ends_where_the_cut_file_has_no_bytes(version: str, tmp_
         store.put_message(message(number, queue_id=0))
     store.close()
     file = tmp_path / "commitlog" / f"{0:020d}"
-    content = bytearray(file.read_bytes())
-    content[4] ^= 1  # the magic code of the first record
-    file.write_bytes(content)
+    flip_bits(file, 4)  # the magic code of the first record
     file.rename(file.with_name(f"{20:020d}"))
     conf = broker_conf_of(JavaProperties(tmp_path / "broker.conf", {"duplicationEnable": "true"}))
     found = plan_restart(ReadOnlyStore(tmp_path, conf), profile_of_version(version))

@@ -20,6 +20,7 @@ from rmqctl.store.serve.get_message import GetMessageResult, GetMessageStatus, T
 from rmqctl.store.serve.message_reader import MessageReader
 from rmqctl.store.serve.subscription import Subscription
 from tests.conftest import READABLE_NAMES, expected, unpack
+from tests.support.file_edits import write_at
 from tests.support.reading_store import HALF_EXPIRED, LARGE, NO_FIRST, NO_MIDDLE, RAISED, SMALL, WHOLE, damage, write
 
 STATUS = GetMessageStatus
@@ -119,9 +120,7 @@ def test_limits(topic: str, most: int, limits: TransferLimits, count: int, reade
 def test_a_damaged_record_is_passed_over_and_what_follows_is_not(reader: Opened, tmp_path: Path) -> None:
     read = reader(PROFILE_4_9, LARGE, WHOLE)
     third = read.get_message("OrderPaid", 0, 3, 1).messages[0]
-    with (tmp_path / "s" / "commitlog" / f"{0:020d}").open("r+b") as file:
-        file.seek(third.physical_offset)
-        file.write(b"\xff" * 8)
+    write_at(tmp_path / "s" / "commitlog" / f"{0:020d}", third.physical_offset, b"\xff" * 8)
     assert [m.queue_offset for m in read.get_message("OrderPaid", 0, 2, 3).messages] == [2, 4, 5]
     assert told(read.get_message("OrderPaid", 0, 3, 1)) == (STATUS.FOUND, 5, 1)
 

@@ -18,8 +18,7 @@ from rmqctl.store.serve.get_message import GetMessageStatus
 from rmqctl.store.serve.message_reader import MessageReader
 from rmqctl.store.serve.subscription import Subscription
 from rmqctl.store.write.commit_log_writer import PutSettings
-from tests.store.engine.test_message_store import created, findings, message
-from tests.store.engine.test_store_services import FAST
+from tests.support.small_store import FAST, created, findings, message
 
 
 def put(store: MessageStore, start: int, end: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rmqctl.format.message import Message
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.support.file_edits import write_at
 
 FILE_SIZE = 65536
 # the store, where in a record, and what stands there then; a negative place is counted from the record's end
@@ -30,9 +31,7 @@ def test_the_log_goes_on_after_it(code: str, which: int, tmp_path: Path, rmqctl:
     end, _ = log.end()
     hit = [item for item in log.scan() if isinstance(item, Message)][which]
     begin, place = divmod((hit.physical_offset if at >= 0 else hit.end) + at, FILE_SIZE)
-    with (store / "commitlog" / f"{begin * FILE_SIZE:020d}").open("r+b") as file:
-        file.seek(place)
-        file.write(data)
+    write_at(store / "commitlog" / f"{begin * FILE_SIZE:020d}", place, data)
     before = tree_hash(store)
     found, last = ReadOnlyStore(store).commit_log.end()
     assert (found, last is not None) == (end, True)

@@ -2,65 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rmqctl.errors import NeedsRecovery
 from rmqctl.format.encode import MessageExtBrokerInner
-from rmqctl.format.profile import PROFILE_5_3, Profile
 from rmqctl.format.sys_flag import INNER_BATCH
-from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from rmqctl.store.write.commit_log_writer import PutSettings
 from rmqctl.store.write.put_message import PutMessageStatus
-from tests.conftest import DATA, tree_hash
-from tests.store.engine.test_dispatcher import only_log
-from tests.store.engine.test_message_store import findings, message, stored
-from tests.support.golden_archive import write_archive
-
-OF_GOLDEN = Geometry(64 * 1024, 1000, 100, 400, batchconsumequeue_file_size=920)
-SMALL = Geometry(4096, 200, 10, 40, batchconsumequeue_file_size=460)
-
-
-def golden(into: Path) -> Path:
-    """A store of 5.3.3: topics `bcq` (inner batches and single messages) and `bcq-single` have batch consume queues."""
-    write_archive(DATA / "queues" / "533-batchcq.tar.xz", into)
-    return into / "store"
-
-
-def with_batch_topics(
-    root: Path, topics: list[str], geometry: Geometry, profile: Profile = PROFILE_5_3
-) -> MessageStore:
-    """A new store whose topics.json says that `topics` have batch consume queues."""
-    MessageStore.create(root, PutSettings(profile), geometry).close()
-    table = {topic: {"topicName": topic, "attributes": {"queue.type": "BatchCQ"}} for topic in topics}
-    (root / "config").mkdir()
-    (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
-    return MessageStore(root, geometry=geometry, profile=profile)
-
-
-def inner_batch(number: int, count: int, **changes: Any) -> MessageExtBrokerInner:
-    """A record that stands for `count` messages where its topic can have one, otherwise an ordinary message."""
-    made = message(number, **changes)
-    if made.topic not in ("bcq", "topic-0"):
-        return made
-    return made._replace(sys_flag=INNER_BATCH, properties=made.properties | {"INNER_NUM": str(count)})
-
-
-def queue_bytes(root: Path) -> dict[str, bytes]:
-    """The used part of every queue's files."""
-    parts = [
-        path
-        for part in ("consumequeue", "batchconsumequeue")
-        for path in sorted((root / part).rglob("0*"))
-        if path.is_file()
-    ]
-    return {str(path.relative_to(root)): data for path in parts if (data := path.read_bytes().rstrip(b"\0"))}
+from tests.conftest import tree_hash
+from tests.support.batch_queues import OF_GOLDEN, SMALL, golden, inner_batch, with_batch_topics
+from tests.support.dispatched import only_log, queue_bytes
+from tests.support.small_store import findings, message, stored
 
 
 def test_the_same_queues_as_the_real_brokers(tmp_path: Path) -> None:

@@ -21,9 +21,11 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.commit_log_writer import PutSettings
 from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter
 from tests.conftest import tree_hash
-from tests.store.engine.test_dispatcher import geometry, only_log
-from tests.store.engine.test_message_store import findings, message, stored
 from tests.support import cqext_store
+from tests.support.dispatched import only_log
+from tests.support.file_edits import write_at
+from tests.support.golden_store import geometry
+from tests.support.small_store import findings, message, stored
 
 WITH, WITHOUT = BrokerConf(consumequeue_ext_enabled=True), BrokerConf(consumequeue_ext_enabled=False)
 SMALL = Geometry(
@@ -90,9 +92,7 @@ def test_units_that_nothing_points_to_are_overwritten(tmp_path: Path) -> None:
     put(created(tmp_path / "s"), 3)
     path = tmp_path / "s" / "consumequeue_ext" / "OrderPaid" / "0" / f"{0:020d}"
     orphan = struct.pack(">hqqh", 20, 7, 1_795_252_516_848, 0)
-    with path.open("r+b") as file:
-        file.seek(60)
-        file.write(orphan)
+    write_at(path, 60, orphan)
     put(MessageStore(tmp_path / "s"), 1)
     assert addresses(tmp_path / "s") == [0, 20, 40, 60]
     assert findings(tmp_path / "s") == []

@@ -13,7 +13,7 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
-from tests.store.engine.test_message_store import created, message
+from tests.support.small_store import created, message
 
 
 def test_a_full_file_was_modified_when_its_last_message_was_stored(

@@ -13,7 +13,7 @@ from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.topic_config import QUEUE_NUMS_MAX, usual_queue_nums
 from tests.conftest import unpack
-from tests.store.engine.test_message_store import created, message
+from tests.support.small_store import created, message
 
 BROKERS = {"broker-497": PROFILE_4_9, "broker-533": PROFILE_5_3}
 

@@ -21,13 +21,13 @@ import pytest
 
 from rmqctl.logfile.system.storage import Storage
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from tests.conftest import Rmqctl, tree_hash, unpack
-from tests.operations.repair.test_repair_crashes import Ran, failed, ran
-from tests.store.journal.test_transaction import tree
+from tests.conftest import Result, Rmqctl, tree_hash, unpack
 from tests.support.disks import half_full_disks
 from tests.support.faulty_system import Fault, every_fault
+from tests.support.journaled_store import tree
 from tests.support.lock_holder import lock_held
 from tests.support.log_maker import Record, encode
+from tests.support.ran_command import failed, ran
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 KEEP_ONE = ("--keep-files", 1)
@@ -526,7 +526,7 @@ STEPS = pytest.mark.parametrize(
 )
 
 
-def cleaned(root: Path) -> Ran:
+def cleaned(root: Path) -> Result:
     return ran("clean", root, *KEEP_ONE, "--interval", 0, "--yes")
 
 

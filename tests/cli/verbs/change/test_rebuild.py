@@ -24,7 +24,8 @@ from rmqctl.store.journal.transaction import undo_last
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, tree_hash, unpack
-from tests.store.engine.test_dispatcher import index_content, queue_bytes
+from tests.support.dispatched import index_content, queue_bytes
+from tests.support.file_edits import flip_bits
 from tests.support.log_maker import Record, write_log
 
 Golden = Callable[[str], Path]
@@ -268,9 +269,7 @@ def test_nothing_differs_in_what_a_broker_left(name: str, golden: Golden, rmqctl
 def damage_index(store: Path) -> None:
     """An entry leads elsewhere; the counts stay."""
     first = min((store / "index").iterdir())
-    data = bytearray(first.read_bytes())
-    data[40 + 4 * 100 + 20 + 11] ^= 1
-    first.write_bytes(data)
+    flip_bits(first, 40 + 4 * 100 + 20 + 11)
 
 
 def damage_length(store: Path) -> None:

@@ -23,35 +23,11 @@ from rmqctl.errors import ExitCode
 from rmqctl.format.message import PHYSICALOFFSET_OFFSET, PLACEHOLDER_SIGN, Message
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, damage_cases, each_damage, expected, tree_hash, unpack
+from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, each_damage, expected, tree_hash, unpack
+from tests.support.file_edits import flip_bits, overwrite, write_at
+from tests.support.golden_store import CASES, SILENT, damaged, profile_of, ranges
 from tests.support.lock_holder import lock_held
 from tests.support.log_maker import BLANK, encode, log_bytes, sample_records, write_log
-
-CASES = damage_cases()
-PROFILES = {
-    "326": "4.7", "410": "4.7", "432": "4.7", "452": "4.7", "470": "4.7", "471": "4.7", "494": "4.9", "497": "4.9",
-    "514": "5.3", "533": "5.3", "540": "5.4", "550": "5.4",
-}  # fmt: skip
-SILENT = "body-flip-first-normal"  # a normal recovery does not look there
-
-
-def profile_of(base: str) -> str:
-    return PROFILES[base.removeprefix("broker-")[:3]]
-
-
-def damaged(name: str, into: Path) -> Path:
-    case = CASES[name]
-    store = unpack(case["base"], into)
-    apply_damage(store, case["ops"])
-    return store
-
-
-def ranges(queues: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
-    return {
-        (queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"])
-        for queue in queues
-        if queue["maxOffset"] > 0
-    }
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -191,9 +167,7 @@ def pass_over_damage(store: Path) -> int:
     """
     last, third = (file.physical_offset for file in (_record(store, -1, 0), _record(store, -3, 20)))
     flip = store / "commitlog" / f"{third // 65536 * 65536:020d}"
-    data = bytearray(flip.read_bytes())
-    data[third % 65536 + 88] ^= 4
-    flip.write_bytes(data)
+    flip_bits(flip, third % 65536 + 88, 4)
     stored = ReadOnlyStore(store).commit_log.message_at(last)
     assert stored is not None
     (store / "abort").touch()
@@ -305,9 +279,7 @@ def test_a_record_with_a_wrong_crc_and_a_wrong_offset_is_settled_once(tmp_path: 
 def test_a_plan_that_changes_nothing_says_what_a_crash_would_lose(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """The damage is before the place where a normal recovery begins, and an abnormal recovery reads it."""
     store = unpack("533-ipv6", tmp_path)
-    with (store / "commitlog" / f"{65536:020}").open("r+b") as file:
-        file.seek(82850 - 65536 + 4)
-        file.write(b"\0")
+    write_at(store / "commitlog" / f"{65536:020}", 82850 - 65536 + 4, b"\0")
     plan = rmqctl("recover", store, "--profile", "5.3", "--dry-run", "-o", "json").document()
     assert (plan["actions"], plan["lost"]["records"]) == ([], 0)
     note = "its next start ends the log at 82850, and serves 114 messages of 16 queues fewer than now"
@@ -368,9 +340,7 @@ def test_a_record_that_brokers_serve_is_not_the_logs_end(tmp_path: Path, rmqctl:
     store = unpack("497-delay", tmp_path)
     last = max((store / "commitlog").iterdir())
     end = len(last.read_bytes().rstrip(b"\0"))
-    with last.open("r+b") as file:
-        file.seek(end - 30)
-        file.write(bytes(30))
+    write_at(last, end - 30, bytes(30))
     (store / "abort").touch()
     plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert plan["maxPhyOffset"] == plan["restart"]["maxPhyOffset"]
@@ -385,9 +355,7 @@ def flip_a_body(rmqctl: Rmqctl, store: Path, number: int) -> int:
     row = [row for row in rmqctl("dump", store, "-o", "jsonl").rows() if row["bodyLength"] > 20][number]
     at: int = row["physicalOffset"]
     file = store / "commitlog" / f"{at // 65536 * 65536:020d}"
-    data = bytearray(file.read_bytes())
-    data[at % 65536 + 88] ^= 4
-    file.write_bytes(data)
+    flip_bits(file, at % 65536 + 88, 4)
     return at
 
 
@@ -468,7 +436,7 @@ def test_what_was_gone_before_is_told_apart_from_what_the_repair_loses(
 
 def test_nothing_is_gone_before_a_repair_that_cuts_whole_files(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("471-basic", tmp_path)
-    poke(store / "commitlog" / f"{65536:020d}", 0, bytes(1000))
+    write_at(store / "commitlog" / f"{65536:020d}", 0, bytes(1000))
     result = rmqctl("recover", store, "--mode", "abnormal", "--dry-run", "-o", "json")
     plan = result.document()
     assert (plan["lost"]["records"] > 0, plan["missing"]) == (True, {"records": 0})
@@ -725,12 +693,6 @@ def test_a_topic_that_can_be_no_folder_is_not_rebuilt_again_and_again(
     ) == (0, 1)
 
 
-def poke(file: Path, position: int, data: bytes) -> None:
-    with file.open("r+b") as opened:
-        opened.seek(position)
-        opened.write(data)
-
-
 def heal(rmqctl: Rmqctl, store: Path) -> list[str]:
     """Recover; nothing is left to do then, and verify finds nothing. What was done."""
     actions = [action["action"] for action in rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"]]
@@ -746,7 +708,7 @@ def test_units_follow_the_marks_of_a_recovery_that_was_not_asked_for_any(
 ) -> None:
     """A placeholder without a frame to take over has no tags: its unit's tags code is 0."""
     store = unpack(base, tmp_path)
-    poke(sorted((store / "commitlog").iterdir())[number], 0, bytes(60))
+    write_at(sorted((store / "commitlog").iterdir())[number], 0, bytes(60))
     (store / "abort").touch()
     heal(rmqctl, store)
 
@@ -759,7 +721,7 @@ def test_a_broken_index_is_made_anew(position: int | None, tmp_path: Path, rmqct
     if position is None:
         newest.unlink()
     else:
-        poke(newest, position, b"\x11" * 100)
+        write_at(newest, position, b"\x11" * 100)
     assert heal(rmqctl, store)[:1] == ["rebuild-index"]
 
 
@@ -767,7 +729,7 @@ def test_a_broken_index_is_made_anew(position: int | None, tmp_path: Path, rmqct
 def test_bytes_behind_a_queues_end_go(gap: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("471-tx", tmp_path)
     queue = store / "consumequeue" / "OrderPaid" / "2" / f"{0:020d}"
-    poke(queue, len(queue.read_bytes().rstrip(b"\0")) // 20 * 20 + 20 + gap, b"\xf1" * 50)
+    write_at(queue, len(queue.read_bytes().rstrip(b"\0")) // 20 * 20 + 20 + gap, b"\xf1" * 50)
     assert len(heal(rmqctl, store)) == 2
 
 
@@ -794,10 +756,10 @@ def test_a_topic_with_queues_in_both_folders_is_told_and_refused(
 
 LEFT: dict[str, tuple[str, Callable[[Path], object]]] = {
     "file-gap": ("533-basic", lambda store: (store / "commitlog" / f"{65536:020d}").unlink()),
-    "bad-property-crc": ("533-propcrc", lambda store: poke(store / "commitlog" / f"{0:020d}", 44, b"\x11")),
-    "bad-body-crc": ("broker-533", lambda store: poke(store / "commitlog" / f"{0:020d}", 8, b"\x11")),
+    "bad-property-crc": ("533-propcrc", lambda store: write_at(store / "commitlog" / f"{0:020d}", 44, b"\x11")),
+    "bad-body-crc": ("broker-533", lambda store: write_at(store / "commitlog" / f"{0:020d}", 8, b"\x11")),
     "log-start-missing": ("497-basic", lambda store: (store / "commitlog" / f"{0:020d}").unlink()),
-    "offset-beyond-queue": ("497-delay", lambda store: poke(store / "commitlog" / f"{65536:020d}", 0, bytes(60))),
+    "offset-beyond-queue": ("497-delay", lambda store: write_at(store / "commitlog" / f"{65536:020d}", 0, bytes(60))),
 }
 
 
@@ -846,7 +808,7 @@ def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_pa
     row = next(
         row for row in rmqctl("dump", store, "-o", "jsonl").rows() if (row["topic"], row["queueId"]) == ("audit-log", 2)
     )
-    poke(store / "commitlog" / f"{0:020d}", row["physicalOffset"] + 28, struct.pack(">q", 1 << 40))
+    write_at(store / "commitlog" / f"{0:020d}", row["physicalOffset"] + 28, struct.pack(">q", 1 << 40))
     (store / "abort").touch()
     if not has_queues:
         shutil.rmtree(store / "consumequeue")
@@ -963,7 +925,7 @@ def test_damage_where_files_overlap_is_mended_in_its_own_file(
     files = [store / "commitlog" / f"{base:020d}" for base in (0, OVERLAP)]
     files[1].write_bytes(log_bytes(records[1], OVERLAP).ljust(4096, b"\0"))
     body = records[number][hurt].body
-    poke(files[number], files[number].read_bytes().index(body), b"\0")
+    write_at(files[number], files[number].read_bytes().index(body), b"\0")
     before = [file.read_bytes() for file in files]
     plan = rmqctl("recover", store, "--profile", "4.9", "--keep-going", "--yes", "-o", "json").document()
     assert [action["path"] for action in plan["actions"] if action["action"] == "write"] == [
@@ -1023,7 +985,7 @@ def test_a_record_of_a_queue_one_bit_off_makes_no_queue(
     row = next(row for row in rmqctl("dump", store, "-o", "jsonl").rows() if row["queueOffset"] == 13)
     at = row["physicalOffset"] % 65536
     file = store / "commitlog" / f"{row['physicalOffset'] - at:020d}"
-    poke(
+    write_at(
         file,
         at + 13 if kind == "flip-queue-id" else file.read_bytes().index(row["topic"].encode(), at),
         b"\1" if "id" in kind else b"N",
@@ -1048,7 +1010,7 @@ def test_a_record_that_names_another_queue_of_the_store_stays_in_its_own(
     store = unpack("497-basic", tmp_path)
     rows = rmqctl("dump", store, "--topic", "OrderPaid", "-o", "jsonl").rows()
     at = next(row["physicalOffset"] for row in rows if (row["queueId"], row["queueOffset"]) == (0, number))
-    poke(store / "commitlog" / f"{at // 65536 * 65536:020d}", at % 65536 + 15, b"\1")
+    overwrite(store, at + 15, b"\1")
     before = tree_hash(store / "consumequeue")
     if has_abort:
         (store / "abort").touch()
@@ -1145,7 +1107,7 @@ def test_a_few_bytes_between_records_cost_no_others_where_a_damaged_one_is_befor
     end = rmqctl("recover", store, "--profile", "4.9", "--dry-run", "-o", "json").document()["maxPhyOffset"]
     victim = len(log_bytes(records[9:13]))
     shorter = replace(records[13], body=b"s" * 56)
-    poke(
+    write_at(
         store / "commitlog" / f"{4096:020d}",
         victim,
         log_bytes(records[3:4]) if is_another else encode(shorter, 4096 + victim),

@@ -9,6 +9,7 @@ import pytest
 
 from rmqctl.errors import read_hint
 from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash, unpack
+from tests.support.file_edits import write_at
 
 NAMES = [name for name in READABLE_NAMES if "crash" not in name and "kill" not in name and name[:3] != "326"]
 
@@ -52,9 +53,7 @@ def test_a_wrong_unit_in_between_takes_no_others_along(tmp_path: Path, rmqctl: R
     """One that points after the end, where those after it do not: the queue does not end there."""
     store = unpack("497-basic", tmp_path)
     queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
-    with queue.open("r+b") as file:
-        file.seek(8 * 20)  # the first that is looked at of 16
-        file.write((2**20).to_bytes(8, "big"))
+    write_at(queue, 8 * 20, (2**20).to_bytes(8, "big"))  # the first that is looked at of 16
     end = rmqctl("verify", store, "-o", "json").document()["maxPhyOffset"]
     plan = rmqctl("truncate", store, "--to", end, "--dry-run", "-o", "json")
     assert plan.code == 0
@@ -75,9 +74,7 @@ def test_dirty_zeroes_what_stands_behind_the_end(tmp_path: Path, rmqctl: Rmqctl)
     last = max((store / "commitlog").iterdir())
     content = last.read_bytes()
     end = len(content.rstrip(b"\0"))
-    with last.open("r+b") as file:
-        file.seek(end + 100)
-        file.write(b"stale bytes of an earlier life")
+    write_at(last, end + 100, b"stale bytes of an earlier life")
     assert rmqctl("truncate", store, "--dirty", "--dry-run").code == 1
     assert rmqctl("truncate", store, "--dirty", "--yes").code == 3
     assert last.read_bytes() == content
@@ -153,9 +150,7 @@ def test_the_whole_log_can_go(tmp_path: Path, rmqctl: Rmqctl) -> None:
 def test_dirty_drops_no_good_message(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("533-basic", tmp_path)
     last = max((store / "commitlog").iterdir())
-    with last.open("r+b") as file:
-        file.seek(10000)
-        file.write(b"\xff" * 20)
+    write_at(last, 10000, b"\xff" * 20)
     before = tree_hash(store)
     result = rmqctl("truncate", store, "--dirty", "--yes")
     assert result.code == 2
@@ -181,9 +176,7 @@ def test_what_the_next_start_drops_of_what_stays_is_lost(tmp_path: Path, rmqctl:
     store = unpack("497-basic", tmp_path)
     records = boundaries(rmqctl, store)
     hit = next(offset for offset in records if offset > 30000)
-    with (store / "commitlog" / f"{0:020d}").open("r+b") as log:
-        log.seek(hit + 4)
-        log.write(b"\xde\xad\xbe\xef")
+    write_at(store / "commitlog" / f"{0:020d}", hit + 4, b"\xde\xad\xbe\xef")
     end = next(offset for offset in records if offset > 2 * 65536 + 20000)
     plan = rmqctl("truncate", store, "--to", end, "--dry-run", "-o", "json").document()
     served = sum(offset < hit for offset in records)

@@ -29,6 +29,7 @@ from tests.conftest import (
     tree_hash,
     unpack,
 )
+from tests.support.file_edits import write_at
 from tests.support.log_maker import BLANK, Record, log_bytes
 from tests.support.named_damage import is_named
 
@@ -568,9 +569,7 @@ def test_the_number_of_messages_that_queues_miss(tmp_path: Path, rmqctl: Rmqctl)
     """One unit of zeros ends the queue for a broker of 5.3: the 275 after the unit are missing after a start, too."""
     store = unpack("broker-533", tmp_path)
     queue = store / "consumequeue" / "orders" / "1" / f"{0:020d}"
-    with queue.open("r+b") as file:
-        file.seek(100 * CQ_UNIT.size)
-        file.write(bytes(CQ_UNIT.size))
+    write_at(queue, 100 * CQ_UNIT.size, bytes(CQ_UNIT.size))
     shutil.rmtree(store / "consumequeue" / "events" / "2")
     gone, damaged = diagnosis(store, rmqctl)["causes"]
     assert [(gone["code"], gone["missedMessages"]), (damaged["code"], damaged["missedMessages"])] == [

@@ -18,6 +18,7 @@ import zstandard
 
 from rmqctl.format.timestamp import rfc3339
 from tests.conftest import Rmqctl, expected
+from tests.support.file_edits import flip_bits, write_at
 from tests.support.log_maker import Record, encode, sample_records, write_log
 
 Golden = Callable[[str], Path]
@@ -129,9 +130,7 @@ def test_around_shows_the_damaged_record_between_its_neighbours(store: Path, rmq
     everything = dump(rmqctl, store)
     victim = everything[100]
     path = store / victim["path"]
-    data = bytearray(path.read_bytes())
-    data[victim["physicalOffset"] + 88] ^= 4  # the first byte of its body
-    path.write_bytes(data)
+    flip_bits(path, victim["physicalOffset"] + 88, 4)  # the first byte of its body
     rows = rmqctl("dump", store, "--around", victim["physicalOffset"] + 50, "--context", 1, "-o", "jsonl").rows()
     assert offsets(rows) == offsets(everything[99:102])
     assert [row.get("damage") for row in rows] == [None, "bad-body-crc", None]
@@ -288,14 +287,10 @@ def test_follow_prints_new_records_over_a_roll_of_files(tmp_path: Path) -> None:
     at = len(first.rstrip(b"\0"))
     at = last_start + len(encode(records[2], last_start))
     fourth = encode(records[3], at)
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(fourth)
+    write_at(path, at, fourth)
     assert read_offset(process) == at
     at += len(fourth)
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write((1024 - at).to_bytes(4, "big") + bytes.fromhex("CBD43194"))
+    write_at(path, at, (1024 - at).to_bytes(4, "big") + bytes.fromhex("CBD43194"))
     fifth = encode(records[4], 1024)
     sixth = encode(records[5], 1024 + len(fifth))
     (tmp_path / "commitlog" / f"{1024:020d}").write_bytes((fifth + sixth).ljust(1024, b"\0"))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Rmqctl, unpack
+from tests.support.file_edits import write_at
 from tests.support.group_offsets import add_offsets
 from tests.support.log_maker import Record, write_log
 
@@ -147,9 +148,7 @@ def test_an_age_that_is_not_known_exceeds_every_age(golden: Golden, rmqctl: Rmqc
     for queue in ("0", "1"):
         (unit,) = rmqctl("queue", store, "orders", queue, "--tail", "1", "-o", "jsonl").rows()
         log = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= unit["physicalOffset"])
-        with log.open("r+b") as file:
-            file.seek(unit["physicalOffset"] - int(log.name))
-            file.write(bytes(8))
+        write_at(log, unit["physicalOffset"] - int(log.name), bytes(8))
     found = rmqctl(*one, "1h")
     assert found.code == 1
     assert "billing in orders/0: the oldest message that the group has not consumed cannot be read" in found.err

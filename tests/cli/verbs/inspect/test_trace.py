@@ -19,6 +19,7 @@ from rmqctl.format.body import client_trace, op_message
 from rmqctl.format.index_entry import key_hash
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, expected, tree_hash, unpack
+from tests.support.file_edits import write_at
 from tests.support.log_maker import Record, encode, write_log
 
 Golden = Callable[[str], Path]
@@ -137,9 +138,7 @@ def test_nothing_in_several_stores(tmp_path: Path, rmqctl: Rmqctl) -> None:
 def test_nothing_but_placeholders(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
     row = rmqctl("trace", store, "--key", "o1", "-o", "json").document()["stages"][0]
-    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
-        file.seek(row["physicalOffset"])
-        file.write(bytes(88))
+    write_at(store / "commitlog" / f"{0:020}", row["physicalOffset"], bytes(88))
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     found = rmqctl("trace", store, "--key", "o1", "-o", "json").document()
     told = f"the log has 1 placeholder at offset {row['physicalOffset']}: the message may have been one of these"
@@ -169,9 +168,7 @@ def test_several_stores_are_one_cluster(tmp_path: Path, rmqctl: Rmqctl) -> None:
 
 def test_replicas_of_which_one_is_damaged(tmp_path: Path, rmqctl: Rmqctl) -> None:
     one, other = (store_with_client_records(tmp_path / name) for name in ("one", "other"))
-    with (one / "commitlog" / f"{0:020}").open("r+b") as file:
-        file.seek(90)
-        file.write(b"!")
+    write_at(one / "commitlog" / f"{0:020}", 90, b"!")
     for stores, second in (((one, other), one), ((other, one), other)):
         found = rmqctl("trace", *stores, "--unique-key", "U1", "-o", "json").document()
         assert found["remarks"] == [f"the copy of the record at offset 0 in {one} is bad-body-crc"]
@@ -259,9 +256,7 @@ def test_a_rollback_that_may_be_a_lost_commit(golden: Golden, rmqctl: Rmqctl) ->
     store = golden("broker-497")
     stages = rmqctl("trace", store, "--key", "tx11", "-o", "json").document()["stages"]
     commit = next(row for row in stages if row["kind"] == "commit")
-    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
-        file.seek(commit["physicalOffset"])
-        file.write(b"\xff" * commit["size"])
+    write_at(store / "commitlog" / f"{0:020}", commit["physicalOffset"], b"\xff" * commit["size"])
     for way in ((), ("--scan",)):
         found = rmqctl("trace", store, "--key", "tx11", *way, "-o", "json").document()
         assert "rollback" in [row["kind"] for row in found["stages"]]
@@ -365,9 +360,7 @@ def test_an_index_that_has_lost_a_slot(asked: str, topic: str, lost: str, golden
 @pytest.mark.parametrize("way", [(), ("--scan",)])
 def test_a_damaged_record(way: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
-    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
-        file.seek(3600 + 100)
-        file.write(b"!")
+    write_at(store / "commitlog" / f"{0:020}", 3600 + 100, b"!")
     found = rmqctl("trace", store, "--key", "poison-7", *way, "-o", "json").document()
     assert [row["damage"] for row in found["stages"]] == [None, "bad-body-crc", None, None]
     assert "1 of 4 records damaged" in found["verdict"]
@@ -376,9 +369,7 @@ def test_a_damaged_record(way: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) 
 def test_a_placeholder(golden: Golden, rmqctl: Rmqctl) -> None:
     """trace, dump and query name a placeholder; a group that is past it need not have consumed the message."""
     store = golden("broker-497")
-    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
-        file.seek(2180 + 100)
-        file.write(b"!")
+    write_at(store / "commitlog" / f"{0:020}", 2180 + 100, b"!")
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     found = rmqctl("trace", store, "--key", "poison-7", "-o", "json").document()
     assert [row["placeholder"] for row in found["stages"]] == ["bad-body-crc", None, None, None]
@@ -398,9 +389,7 @@ def test_a_placeholder(golden: Golden, rmqctl: Rmqctl) -> None:
 def test_a_group_that_is_past_a_placeholder(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
     first = rmqctl("trace", store, "--key", "o1", "-o", "json").document()["stages"][0]["physicalOffset"]
-    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
-        file.seek(first + 100)
-        file.write(b"!")
+    write_at(store / "commitlog" / f"{0:020}", first + 100, b"!")
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     found = rmqctl("trace", store, "--key", "o1", "-o", "json").document()
     replaced = "a placeholder replaces 1 of 1 record (bad-body-crc)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ from rmqctl.spark.source.stream import boundary, by_time, stream_source
 from rmqctl.spark.source.stream.stream_reader import stream_reader_class
 from rmqctl.spark.source.stream.stream_source import StreamSource
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
-from tests.spark.source.test_message_source import as_dump, dumped, in_order
-from tests.support.log_maker import BLANK, Record, encode, write_log
+from tests.support.log_maker import FILE_SIZE, Log, Record, encode, write_log
+from tests.support.source_rows import as_dump, dumped, in_order
 
 pytestmark = pytest.mark.spark  # for pyarrow
 
-FILE_SIZE = 4096
 CASES = damage_cases()
 DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 6 == 0]
 
@@ -31,38 +29,6 @@ DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 6 == 0]
 @pytest.fixture(autouse=True)
 def _settles_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_source, "SETTLE_SECONDS", 0.0)
-
-
-class Log:
-    """A log that is written as a broker does: into files of zeros, closed by blanks."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.end = 0
-        (root / "commitlog").mkdir(parents=True)
-        self._new_file()
-
-    def append(self, record: Record, *, part: float = 1.0) -> int:
-        """Write a record, or the first part of one; its offset."""
-        raw = encode(record, self.end)
-        room = FILE_SIZE - self.end % FILE_SIZE
-        if len(raw) + 8 > room:
-            self._write(struct.pack(">iI", room, BLANK))
-            self.end += room
-            self._new_file()
-            raw = encode(record, self.end)
-        at = self.end
-        self._write(raw[: int(len(raw) * part)])
-        self.end += len(raw) if part == 1.0 else 0
-        return at
-
-    def _new_file(self) -> None:
-        (self.root / "commitlog" / f"{self.end:020d}").write_bytes(bytes(FILE_SIZE))
-
-    def _write(self, raw: bytes) -> None:
-        with (self.root / "commitlog" / f"{self.end - self.end % FILE_SIZE:020d}").open("r+b") as file:
-            file.seek(self.end % FILE_SIZE)
-            file.write(raw)
 
 
 def source_of(root: Path, **options: str) -> StreamSource:

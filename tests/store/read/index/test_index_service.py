@@ -17,14 +17,13 @@ from rmqctl.store.read.index.index_service import IndexFile, IndexService
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import expected
 from tests.support.cqext_store import SMALL_NAMES
+from tests.support.golden_store import REBUILT
 from tests.support.memory_storage import memory_file
 from tests.support.property_settings import PROPERTY
 
 SLOTS = 10
 CAPACITY = 4 * SLOTS
 NAMES = ["20261121091521172", "20261121091530000"]
-# their index was rebuilt by the broker that was asked: it had died
-REBUILT = {"326-tx-crash", "broker-533-kill"}
 
 
 def index_bytes(hits: list[tuple[int, int]], *, slots: int = SLOTS) -> bytes:
