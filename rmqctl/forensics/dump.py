@@ -113,9 +113,9 @@ class Dump:
                 self.matched += sum("damage" not in row for row in rows)
                 yield from ((to_line(row) + "\n").encode() for row in rows)
                 continue
-            path, pieces = item.result
+            path, pieces, count = item.result
+            self.matched += count
             for piece in pieces:
-                self.matched += 1 if isinstance(piece, Message) else piece.count(b"\n")
                 if isinstance(piece, Message):
                     yield from ((to_line(row) + "\n").encode() for row in self._shown(piece, path))
                 else:

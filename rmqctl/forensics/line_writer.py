@@ -35,14 +35,14 @@ class LineWriter:
         self._body = json_lines.BODIES.get(body)
         self._local = threading.local()
 
-    def take(self, columns: Columns) -> tuple[str, list[bytes | Message]]:
-        """Return the path of the log file, and the lines of its wanted messages in order.
+    def take(self, columns: Columns) -> tuple[str, list[bytes | Message], int]:
+        """Return a log file's path, the lines of its wanted messages, and their number.
 
         For a line that the kernel cannot write, the list has a Message.
         """
         numbers = self._wanted.rows(columns)
         if self._body is None or not columns.path.isascii() or not columns.path.isprintable():
-            return columns.path, [columns.message(row) for row in numbers.tolist()]
+            return columns.path, [columns.message(row) for row in numbers.tolist()], len(numbers)
         rows, path = columns.rows[numbers], json.dumps(columns.path).encode()
         out = self._buffer()
         pieces: list[bytes | Message] = []
@@ -56,7 +56,7 @@ class LineWriter:
             elif at < len(rows):  # the kernel cannot write this line, or the line alone is larger than the buffer
                 pieces.append(columns.message(int(numbers[at])))
                 at += 1
-        return columns.path, pieces
+        return columns.path, pieces, len(numbers)
 
     def _buffer(self) -> Bytes:
         """Return the output buffer of the calling thread."""

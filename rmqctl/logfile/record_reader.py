@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
 
 WINDOW_SIZE = 4 * 1024 * 1024
-POINT_WINDOW_SIZE = 16 * 1024  # to read a single record
+POINT_WINDOW_SIZE = 4 * 1024  # to read a single record
 CONFIRMED_SIZE_MAX = 64 * 1024 * 1024  # crcmod would need seconds for a longer body, and no broker accepts such a body
 _MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94", re.DOTALL)
 _BLANK_MAGIC = message.MAGIC_BLANK.to_bytes(4, "big")
