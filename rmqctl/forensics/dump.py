@@ -6,22 +6,29 @@ them.
 
 from __future__ import annotations
 
+import json
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.follow import LogFollower, end_of_records
 from rmqctl.format.body.bodies import NO_BODIES, Bodies
 from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.message import BAD_PHYSICAL_OFFSET, Damage, Message
+from rmqctl.kernels import json_lines
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
 
 if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
+    from rmqctl.format.columns import Bytes
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -29,6 +36,7 @@ Row = dict[str, Any]
 T = TypeVar("T")
 TAIL_RECORD_SIZE = 4096
 TAIL_GROWTH = 8
+OUT_SIZE = 4 * 1024 * 1024
 
 
 class Dump:
@@ -103,8 +111,6 @@ class Dump:
 
         The kernel writes most rows. `to_line` writes the rows that the kernel cannot write.
         """
-        from rmqctl.forensics.line_writer import LineWriter
-
         self.warm_up(with_lines=True)
         writer = LineWriter(self._wanted, self._bodies.encoding)
         for item in self._scan(writer.take):
@@ -245,3 +251,47 @@ class Dump:
                 break
             start = file.file_from_offset
         return start
+
+
+class LineWriter:
+    """Turns the columns of scanned messages into JSON Lines.
+
+    The kernel writes most lines. Messages that the kernel cannot write are returned to the caller.
+
+    Any thread may call this object. Each thread has its own buffer of 4 MiB.
+    """
+
+    def __init__(self, wanted: Filter, body: str) -> None:
+        self._wanted = wanted
+        self._body = json_lines.BODIES.get(body)
+        self._local = threading.local()
+
+    def take(self, columns: Columns) -> tuple[str, list[bytes | Message], int]:
+        """Return a log file's path, the lines of its wanted messages, and their number.
+
+        For a line that the kernel cannot write, the list has a Message.
+        """
+        numbers = self._wanted.rows(columns)
+        if self._body is None or not columns.path.isascii() or not columns.path.isprintable():
+            return columns.path, [columns.message(row) for row in numbers.tolist()], len(numbers)
+        rows, path = columns.rows[numbers], json.dumps(columns.path).encode()
+        out = self._buffer()
+        pieces: list[bytes | Message] = []
+        at = 0
+        while at < len(rows):
+            at, used = json_lines.write_lines(
+                columns.buffer, columns.physical_offset, rows, at, path, SCHEDULE_TOPIC.encode(), self._body, out
+            )
+            if used:
+                pieces.append(out[:used].tobytes())
+            elif at < len(rows):  # the kernel cannot write this line, or the line alone is larger than the buffer
+                pieces.append(columns.message(int(numbers[at])))
+                at += 1
+        return columns.path, pieces, len(numbers)
+
+    def _buffer(self) -> Bytes:
+        """Return the output buffer of the calling thread."""
+        if not hasattr(self._local, "out"):
+            self._local.out = np.empty(OUT_SIZE, np.uint8)
+        out: Bytes = self._local.out
+        return out

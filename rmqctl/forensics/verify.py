@@ -6,10 +6,11 @@ Level 1 checks the log. Level 2 also checks the queues. Level 3 also checks inde
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmqctl.forensics.audit import state_audit
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
@@ -17,11 +18,11 @@ from rmqctl.forensics.audit.client_audit import RejectedMessages
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.part_audit import summary_of
-from rmqctl.forensics.bit_flip import find_bit_flips
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
 from rmqctl.forensics.survey.not_read import NotRead, not_read
 from rmqctl.format import crc, properties
+from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.damage_kinds import codes
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
@@ -63,6 +64,7 @@ CAUSES = (
 BIT_FLIP_BUDGET = 16 * 1024 * 1024
 # yields the log's items in order; with a request builder, each RecordRun has DispatchColumns or a CheckedRun
 Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem | RecordRun]]
+SEARCH_LIMIT = 1024 * 1024
 
 
 class AuditOfIndex(Protocol):
@@ -455,3 +457,51 @@ def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
     ]
     words += [f"one flipped bit explains it: {', or '.join(places)}"] if places else []
     return f"; {', or '.join(words)}" if words else ""
+
+
+class BitFlip(NamedTuple):
+    """A flipped bit: `position` is in bytes, `bit` is 0 (lowest) to 7.
+
+    CRC-32 is linear. Therefore a flipped bit changes the checksum by a value that depends only on the bit's distance
+    from the end of the data. The search begins with the difference between the stored and the computed checksum, and
+    goes backwards through the bytes. For each byte, the search computes the difference that a change of this byte must
+    cause, and compares it with that of each bit. BODYCRC lacks the highest bit of the CRC-32, so the search tries both
+    values of this bit. Therefore two bits can explain one checksum if the data is longer than about 11 KiB: all data is
+    searched.
+    """
+
+    position: int
+    bit: int
+
+
+@cache
+def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
+    """Return three tables for CRC-32.
+
+    The first table has a value for each byte. The second table leads from the highest 8 bits of a value to the byte.
+    The third table leads from the value of the byte `1 << bit` to `bit`.
+    """
+    start = zlib.crc32(b"\0")
+    table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]
+    return table, {value >> 24: i for i, value in enumerate(table)}, {table[1 << bit]: bit for bit in range(8)}
+
+
+def find_bit_flips(data: bytes | memoryview, stored: int) -> list[BitFlip]:
+    """Return each bit in `data` that, flipped alone, explains the CRC-32 `stored`.
+
+    `stored` has 31 bits. The last byte comes first, and the list has at most two bits. It is empty if no single bit
+    explains the checksum, or if `data` is longer than 1 MiB.
+    """
+    if len(data) > SEARCH_LIMIT or stored > CRC_MASK:  # no data has a checksum with the highest bit
+        return []
+    table, by_top, bits = _table()
+    difference = zlib.crc32(data) & CRC_MASK ^ stored
+    found = []
+    candidates = [difference, difference | CRC_MASK + 1]
+    for position in range(len(data) - 1, -1, -1):
+        for i, value in enumerate(candidates):
+            if value in bits:
+                found.append(BitFlip(position, bits[value]))
+            index = by_top[value >> 24]
+            candidates[i] = ((value ^ table[index]) << 8 | index) & 0xFFFFFFFF
+    return found

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from rmqctl.kernels import machine_code
 from rmqctl.kernels.kernel_cache import KernelCache
 from rmqctl.kernels.machine_code import Kinds, MachineCode, kinds_of
-from rmqctl.kernels.plain_rows import call_with_plain_rows
 
 KERNELS: list[Kernel] = []
 _LOCK = threading.RLock()
@@ -166,3 +167,56 @@ def compiling() -> bool:
     The result is False if this process only loaded kernels from the cache.
     """
     return any(each.is_compiled_here for each in KERNELS)
+
+
+class PlainRows:
+    """The rows of a structured numpy array, as Python objects.
+
+    A kernel reads and writes the fields of rows as attributes. A row becomes a small Python object when a kernel reads
+    the row for the first time. Small Python objects are faster than numpy's rows with attributes. After the call of a
+    kernel, changed rows are written back to their array.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self._rows: dict[int, tuple[Any, SimpleNamespace]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._array)
+
+    def __getitem__(self, number: int) -> SimpleNamespace:
+        """Return a row as a Python object. There is one object for each row."""
+        found = self._rows.get(number)
+        if found is None:
+            values = self._array[number].item()
+            found = self._rows[number] = (
+                values,
+                SimpleNamespace(**dict(zip(self._array.dtype.names, values, strict=True))),
+            )
+        return found[1]
+
+    def write_back(self) -> None:
+        """Write the changed rows to the array."""
+        for number, (before, row) in self._rows.items():
+            values = tuple(vars(row).values())
+            if values != before:
+                self._array[number] = values
+
+
+def call_with_plain_rows(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Call a kernel's function as plain Python.
+
+    Each argument that is a structured array is replaced by PlainRows.
+    """
+    given = [PlainRows(argument) if _has_fields(argument) else argument for argument in arguments]
+    try:
+        return function(*given)
+    finally:
+        for rows in given:
+            if isinstance(rows, PlainRows):
+                rows.write_back()
+
+
+def _has_fields(argument: Any) -> bool:
+    return isinstance(argument, np.ndarray) and argument.dtype.names is not None

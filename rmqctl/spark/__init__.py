@@ -1,4 +1,4 @@
 """Spark jobs, which answer questions about many stores or huge stores.
 
-A command that runs no Spark job imports only `scan.split_size` from this package.
+A command that runs no Spark job imports only `scan.split` from this package.
 """

@@ -30,7 +30,7 @@ DRIVER_HEADINGS = (
     "CPU ns a record",
     "bytes a record",
 )
-CALLERS = ("rmqctl.spark.scan.split_source.answers", "rmqctl.spark.scan.store_tasks.answers")
+CALLERS = ("rmqctl.spark.scan.cluster_scan.answers", "rmqctl.spark.scan.store_tasks.answers")
 
 
 def driver_rows(work: Path, runs: int) -> list[list[str]]:

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from rmqctl.cli.main import rmqctl
 from rmqctl.spark.question.verify import verify
-from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
+from rmqctl.spark.scan.split import MIB, SPLIT_MIB
 from rmqctl.spark.session.session import Target, session
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.bench.command import median_seconds, run

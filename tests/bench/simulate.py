@@ -34,9 +34,8 @@ from rmqctl.kernels.cq_unit_compare import RUNS
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.kernel_cache import find_cache
 from rmqctl.kernels.warm_up import cache_where
-from rmqctl.spark.question.verify import whole_report
+from rmqctl.spark.question.verify import IndexByTasks, whole_report
 from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, ClusterScan
-from rmqctl.spark.scan.index_by_tasks import IndexByTasks
 from rmqctl.spark.scan.log_split import Found, Reading
 from rmqctl.spark.scan.split import Split
 from rmqctl.spark.scan.store_tasks import StoreTask, task_of

@@ -69,7 +69,7 @@ def test_no_pyspark(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPa
 def test_a_place_that_never_answers(
     option: str, scheme: str, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqctl.spark.session.spark_answer.CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("rmqctl.spark.session.session.CONNECT_SECONDS", 0.1)
     with listener(None) as place:
         found = rmqctl("job", "verify", unpack("533-basic", tmp_path), option, f"{scheme}://{place}")
     is_one_line(found, 4, "no Spark answers there: not a word within 0.1 s")

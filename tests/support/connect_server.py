@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.spark.session.java import java_home
+from rmqctl.spark.session.session import java_home
 from tests.support.spark_process import LOOPBACK, Done, SparkProcess, in_one_session, started_rmqctl, without_our_code
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqctl.spark.session.java import java_home
+from rmqctl.spark.session.session import java_home
 from tests.support.spark_process import (
     LOOPBACK,
     POLL_SECONDS,

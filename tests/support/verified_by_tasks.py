@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from rmqctl.forensics.audit.index_proof import FileProof, prove_file
 from rmqctl.forensics.verify import LEVEL_ALL, LEVEL_QUEUES, Verification, VerifyReport, verify
+from rmqctl.spark.question.verify import IndexByTasks
 from rmqctl.spark.scan.cluster_scan import ClusterScan
-from rmqctl.spark.scan.index_by_tasks import IndexByTasks
 from rmqctl.spark.scan.log_split import Found, Reading, read_split
 from rmqctl.spark.scan.split import Split
 from rmqctl.spark.scan.store_tasks import StoreTask, task_of

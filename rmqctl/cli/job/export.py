@@ -16,7 +16,7 @@ from rmqctl.cli.shared.options import RAW_HELP, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import Unreadable
 from rmqctl.logfile.system.remote_storage import root_text
-from rmqctl.spark.scan.split_size import MIB
+from rmqctl.spark.scan.split import MIB
 
 if TYPE_CHECKING:
     from rmqctl.cli.job.job_run import JobRun, Row

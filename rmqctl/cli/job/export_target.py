@@ -29,7 +29,7 @@ def export_target(target: Path, stores: Sequence[Path], mode: str, suffix: str) 
     allow the export. Raises OSError.
     """
     from rmqctl.spark.question.export.earlier_files import Mode
-    from rmqctl.spark.question.export.target import remove_leftovers, target_of
+    from rmqctl.spark.question.export.export import remove_leftovers, target_of
 
     for store in stores:
         if place_of(target).is_relative_to(place_of(store)):

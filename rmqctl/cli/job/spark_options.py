@@ -14,7 +14,7 @@ import click
 from rmqctl.cli.shared.options import LocalPath, layout_options
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.remote_storage import is_remote, is_url, root_path
-from rmqctl.spark.scan.split_size import SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.spark.scan.split import SPLIT_MIB, SPLIT_MIB_MAX
 from rmqctl.text import install_extra
 
 if TYPE_CHECKING:

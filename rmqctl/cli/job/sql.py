@@ -226,8 +226,7 @@ def _splits_within(run: JobRun, bounds: Bounds) -> tuple[Split, ...]:
     If splits are left out, this is reported on stderr. At least one split is read.
     """
     from rmqctl.spark.question.bounded_splits import NO_BOUNDS, splits_within
-    from rmqctl.spark.scan.split import splits_of
-    from rmqctl.spark.scan.split_size import MIB
+    from rmqctl.spark.scan.split import MIB, splits_of
 
     if bounds == NO_BOUNDS:
         return ()

@@ -25,7 +25,7 @@ from rmqctl.cli.shared.options import (
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.verify_view import VerifiedStore, exit_code_of, print_report, print_stores
-from rmqctl.spark.scan.split_size import MIB
+from rmqctl.spark.scan.split import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

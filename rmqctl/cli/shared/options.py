@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqctl.cli.output.render import RAW_CSV, remark
+from rmqctl.cli.output.render import RAW_CSV, progress, remark
 from rmqctl.logfile.system.remote_storage import is_url, root_text
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.format.body.bodies import Bodies
     from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 OFFSET_MAX = 2**63 - 1
 OFFSET = click.IntRange(0, OFFSET_MAX)
 COUNT = click.IntRange(0, 10**9)
@@ -436,3 +438,14 @@ def note_unfinished_change(store: ReadOnlyStore) -> None:
         return
     for fault in (entry.fault for entry in entries if entry.fault is not None):
         remark(f"note: a change by rmqctl cannot be undone: {fault}")
+
+
+@contextmanager
+def scan_progress(store: ReadOnlyStore, mode: str, what: str, total: int | None = None) -> Iterator[None]:
+    """Show the progress of a scan of `total` bytes (None: the whole log) on stderr.
+
+    `mode` (auto, json, none) is the form of the progress.
+    """
+    with progress(mode, store.commit_log.size if total is None else total, what) as advance:
+        store.commit_log.on_progress = advance
+        yield

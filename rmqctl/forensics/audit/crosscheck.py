@@ -18,7 +18,6 @@ from rmqctl.forensics.audit.units.served_runs import ServedRuns, bad_number
 from rmqctl.forensics.audit.units.unconfirmed_units import UnconfirmedUnits
 from rmqctl.forensics.audit.units.unit_audit import QueueCursor, UnitAudit
 from rmqctl.forensics.finding import Finding
-from rmqctl.forensics.queue_files import queue_file_findings
 from rmqctl.format.cq_unit import CqUnit, is_ext_address
 from rmqctl.kernels.cq_unit_compare import (
     ABSENT,
@@ -34,7 +33,7 @@ from rmqctl.kernels.cq_unit_compare import (
 )
 from rmqctl.kernels.dispatch_scan import DELAYED
 from rmqctl.logfile.record_reader import RecordReader
-from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import DispatchTarget, batch_size, queue_destinations, right_tags_code
 from rmqctl.store.dispatch.light_queues import gets_no_unit, is_left_out_topic
@@ -51,10 +50,11 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Damage, Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+    from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-
 _NO_UNIT = "the message has no unit in its queue"
+FILES_FOR_A_MAJORITY = 3
 
 
 class QueueCrosscheck:
@@ -395,3 +395,63 @@ def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
 
 def _wrong_tags_code(target: DispatchTarget, code: int) -> str:
     return f"the tags code is {code}, not {'a delivery time' if target.scheduled else target.tags_code}"
+
+
+def queue_file_findings(store: ReadOnlyStore) -> Iterator[Finding]:
+    """Yield findings about the files of queues and extensions.
+
+    The findings are about wrong file lengths, gaps between files, and wrong file names. A file name must be a multiple
+    of a unit's size.
+    """
+    yield from _queues_in_both_folders(store)
+    extensions = store.extensions
+    usual = _usual_size(store)
+    for key, queue in store.queues.items():
+        problems = _file_problems(queue, usual)
+        extension = extensions.get(key)
+        problems |= {
+            damage.path: (damage.code, damage.detail) for damage in (extension.queue.anomalies if extension else ())
+        }
+        for path, (code, what) in problems.items():
+            yield Finding(code, path, None, what, topic=key[0], queue_id=key[1])
+
+
+def _queues_in_both_folders(store: ReadOnlyStore) -> Iterator[Finding]:
+    for topic, queue_id in store.conflicting_queues:
+        is_in_both = isinstance(store.queues[topic, queue_id], ConsumeQueue)
+        what = (
+            f"the same queue is in {CONSUMEQUEUE}/, and only that one was checked"
+            if is_in_both
+            else f"the topic has other queues in {CONSUMEQUEUE}/"
+        )
+        path = f"{BATCHCONSUMEQUEUE}/{topic}/{queue_id}"
+        yield Finding("queue-in-both-folders", path, None, what, topic=topic, queue_id=queue_id)
+
+
+def _file_problems(queue: UnitQueue, usual: int | None) -> dict[str, tuple[str, str]]:
+    """Return the problems of a queue's files: (code, detail) by the path of the file.
+
+    `usual` is the size in bytes that most files of consume queues have, or None if no size has a majority.
+    """
+    is_batch, unit_size = isinstance(queue, BatchConsumeQueue), queue.unit_size
+    problems = {damage.path: (damage.code, damage.detail) for damage in queue.queue.anomalies}
+    for file in queue.queue.files:
+        if file.file_from_offset % unit_size or file.size % unit_size:
+            what = f"{file.size} bytes; name and length must be multiples of {unit_size}"
+        elif not is_batch and usual is not None and file.size != usual:
+            what = f"{file.size} bytes, most queue files have {usual}: no broker loads it"
+        else:
+            continue
+        problems.setdefault(file.name, ("file-length", what))
+    return problems
+
+
+def _usual_size(store: ReadOnlyStore) -> int | None:
+    """Return the size that more than half of the consume queues' files have.
+
+    The result is None if no size has a majority, or if there are fewer than three files.
+    """
+    plain = [queue.queue for queue in store.queues.values() if isinstance(queue, ConsumeQueue)]
+    sizes = [file.size_on_disk for files in plain for file in files.files]
+    size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
+    return size if len(sizes) >= FILES_FOR_A_MAJORITY and count * 2 > len(sizes) else None

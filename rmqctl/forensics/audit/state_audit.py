@@ -21,7 +21,6 @@ from rmqctl.store.config.clean_config import HOUR_MS
 from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5
 from rmqctl.store.config.store_path import ABORT, BROKER_IDENTITY, COMMITLOG, CONFIG, EPOCH_FILE
 from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
-from rmqctl.store.dledger.dledger_checkpoint import committed_index
 from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, list_journals
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets, delay_offsets
@@ -30,6 +29,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.config_file import ConfigFile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consumers.consumer_offsets import StoredOffset
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SLACK_MS = 3000  # a recovery also steps back this far
 SHUTDOWN_SLACK_MS = 60_000  # a clean shutdown flushes, but both times may lag a little
+SIZE_MAX, DIGITS_MAX = 4096, 19
+COMMITTED = "committedIndex="
 
 
 def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -254,3 +256,19 @@ def audit_controller_files(store: ReadOnlyStore, log_end: int) -> Iterator[Findi
     if last is not None and last.start_offset > log_end:
         detail = f"epoch {last.epoch} begins at {last.start_offset}, the log's files end at {log_end}"
         yield Finding("epochs-beyond-log", EPOCH_FILE, None, detail)
+
+
+def committed_index(storage: Storage, folder: Path) -> int | None:
+    """Return `committedIndex` of the node in `folder`, or None without one.
+
+    Its lines are `committedIndex=N` and `endIndex=N`: the last entry that the group has agreed on, and the last one
+    that the node has. DLedger writes it every few seconds, so a good log ends at `committedIndex` or later.
+
+    The file holds -1 before the first entry. Raises OSError.
+    """
+    path = folder / CHECKPOINT_NAME
+    if storage.entry(path).kind is not Kind.FILE:
+        return None
+    lines = storage.read_file(path, SIZE_MAX).decode("latin-1").splitlines()
+    found = next((line.removeprefix(COMMITTED).strip() for line in lines if line.startswith(COMMITTED)), "")
+    return int(found) if found.isdecimal() and len(found) <= DIGITS_MAX else None

@@ -11,10 +11,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.doctor.causes import RANK
-from rmqctl.forensics.doctor.damaged_ranges import DamagedRanges
-from rmqctl.forensics.doctor.group import Group
-from rmqctl.forensics.doctor.index_clues import other_keys
-from rmqctl.forensics.doctor.queue_clues import misnamed_records, replaced_file, with_other_tags
+from rmqctl.forensics.doctor.group import DamagedRanges, Group
+from rmqctl.forensics.doctor.queue_clues import misnamed_records, other_keys, replaced_file, with_other_tags
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.mapped_file_queue import EMPTY_FILE, OFFSET_MAX
 from rmqctl.store.config.config_file import TOPICS_CONFIG

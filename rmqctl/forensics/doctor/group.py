@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from rmqctl.forensics.doctor.causes import RANK
 
 if TYPE_CHECKING:
     from rmqctl.forensics.finding import Finding
@@ -49,3 +52,54 @@ class Group:
         self.findings.append(finding)
         if subject:
             self.named[subject] = None
+
+
+class DamagedRanges:
+    """Parts [begin, end) of the log that do not overlap, each with its cause.
+
+    A store can have many thousand damaged records, and many thousand findings that point to these records. Therefore
+    unreadable parts are sorted, and are found by bisection.
+
+    If two causes make the same bytes unreadable, the more important cause gets the bytes. Offsets are physical offsets
+    in bytes.
+    """
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        self._groups: list[Group] = []
+
+    def add(self, begin: int, end: int, group: Group) -> None:
+        """Add an unreadable part of the log, with its cause."""
+        first, last = bisect_right(self._ends, begin), bisect_left(self._begins, end)
+        known = list(zip(self._begins[first:last], self._ends[first:last], self._groups[first:last], strict=True))
+        parts: list[tuple[int, int, Group]] = []
+
+        def put(start: int, stop: int, owner: Group) -> None:
+            if start < stop:
+                parts.append((start, stop, owner))
+
+        reached = begin
+        for start, stop, owner in known:
+            put(start, min(begin, stop), owner)
+            put(reached, start, group)
+            put(max(start, begin), min(stop, end), group if RANK[group.code] < RANK[owner.code] else owner)
+            put(end, stop, owner)
+            reached = max(reached, min(stop, end))
+        put(reached, end, group)
+        self._begins[first:last] = [part[0] for part in parts]
+        self._ends[first:last] = [part[1] for part in parts]
+        self._groups[first:last] = [part[2] for part in parts]
+
+    def at(self, offset: int) -> Group | None:
+        """Return the cause that makes an offset unreadable, or None."""
+        place = bisect_right(self._begins, offset) - 1
+        return self._groups[place] if place >= 0 and offset < self._ends[place] else None
+
+    def near(self, begin: int, end: int) -> Group | None:
+        """Return the most important cause that overlaps or touches [begin, end).
+
+        A part that ends at `begin`, or begins at `end`, touches the range.
+        """
+        first, last = bisect_left(self._ends, begin), bisect_right(self._begins, end)
+        return min(self._groups[first:last], key=lambda group: RANK[group.code], default=None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rmqctl.forensics.doctor.store_facts import StoreFacts
     from rmqctl.forensics.finding import Finding
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MISMATCH, MISSING, TAGS_CODE = "unit-mismatch", "missing-unit", "unit-tags-code"
 FEW = 2  # more records are no flipped bits: the files of two queues were swapped, or a queue's units are damaged
 MANY_QUEUES = 3
+INDEX_DANGLING, INDEX_MISSING = "index-dangling", "index-missing"
 
 
 def misnamed_records(of_queue: Mapping[QueueKey, list[Finding]]) -> dict[int, list[tuple[QueueKey, Finding]]]:
@@ -68,3 +69,25 @@ def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts)
     if len(mismatched) < MANY_QUEUES or len(files) != 1 or len(facts.log_files) < MANY_QUEUES:
         return None
     return files.pop()
+
+
+def other_keys(of_index: Sequence[Finding]) -> list[Finding]:
+    """Return the findings on records whose keys have probably changed.
+
+    If bits of a record's keys change, the index has two findings about the record: an entry with a key that the record
+    does not have, and no entry for a key that the record has. If bits of an entry change instead, the chains of the
+    index file also have findings, because a chain depends on the key.
+    """
+    inconsistent = {finding.path for finding in of_index if finding.code not in (INDEX_DANGLING, INDEX_MISSING)}
+    pairs = {
+        code: {
+            finding.physical_offset
+            for finding in of_index
+            if finding.code == code and finding.path not in inconsistent and finding.physical_offset is not None
+        }
+        for code in (INDEX_DANGLING, INDEX_MISSING)
+    }
+    changed = pairs[INDEX_DANGLING] & pairs[INDEX_MISSING]
+    if len(changed) > FEW:
+        return []
+    return [finding for finding in of_index if finding.physical_offset in changed]

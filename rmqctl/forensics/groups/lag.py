@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.groups.queue_ends import QueueEnds, empty_queues, ends_of
 from rmqctl.format.message import Damage
+from rmqctl.format.properties import REAL_TOPIC
 from rmqctl.store.config.store_path import CONSUMEQUEUE
-from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqctl.store.read.clock import LogClock, time_at_end
 from rmqctl.store.read.consumers.consumer_groups import (
     ConsumerGroups,
@@ -21,7 +22,7 @@ from rmqctl.store.read.consumers.consumer_groups import (
     is_broker_group,
     unreadable_group_files,
 )
-from rmqctl.store.read.consumers.delayed_retries import delayed_retries
+from rmqctl.store.read.consumers.consumer_offsets import delivered_delays
 from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_messages
 
 if TYPE_CHECKING:
@@ -283,3 +284,29 @@ class Lag:
                     self._store.queues[topic, queue_id].queue.close()
         _, last = log.end(self._last_offset if self._last_offset >= 0 else None)
         return last or log.message_at(self._last_offset)
+
+
+def delayed_retries(store: ReadOnlyStore, problems: list[str]) -> Counter[str]:
+    """Return, for each %RETRY% topic, how many messages wait for their retry.
+
+    If a group could not consume a message, the broker first stores the message in SCHEDULE_TOPIC_XXXX. After a delay,
+    the broker copies the message to the %RETRY% topic of the group. The property REAL_TOPIC of the message names the
+    %RETRY% topic.
+
+    For each delay level, delayOffset.json has the queue offset of the first message that waits. For each queue that
+    cannot be read, an error text is appended to `problems`.
+    """
+    delivered = delivered_delays(store)
+    found: Counter[str] = Counter()
+    for (topic, queue_id), queue in store.queues.items():
+        if topic != SCHEDULE_TOPIC:
+            continue
+        try:
+            low, high = queue.min_and_max(store.commit_log.min_offset)
+            for unit in queue.units(max(low, delivered.get(queue_id, 0)), high):
+                message = store.commit_log.message_at(unit.physical_offset)
+                real = "" if message is None else message.properties.get(REAL_TOPIC, "")
+                found[real] += real.startswith(RETRY_PREFIX)
+        except OSError as error:
+            problems.append(f"queue {topic} {queue_id}: {error.strerror}")
+    return +found

@@ -3,7 +3,7 @@
 Op messages and POP messages do not have the UNIQ_KEY of the message. The index may lack a record of the message.
 
     op message      names the queue offsets of half messages (format/body/op_message.py)
-    POP             a checkpoint or acknowledgement names topic, queue and queue offset (`pop_links.py`)
+    POP             a checkpoint or acknowledgement names topic, queue and queue offset (`trace.py`)
     commit          PREPAREDTRANSACTIONOFFSET is the physical offset of the half message
     retry, DLQ      ORIGIN_MESSAGE_ID is the offset message id of the first record
     light queues    INNER_MULTI_DISPATCH names them (LMQ)

@@ -8,21 +8,38 @@ is not in the index. All logs are scanned if the indexes lead to no record of th
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import MsgspecError
 
 from rmqctl.forensics.trace import links
 from rmqctl.forensics.trace.groups import GroupState, group_states
 from rmqctl.forensics.trace.key_search import TOPIC_NAMES, IndexedPlace, KeySearch
+from rmqctl.forensics.trace.links import is_pop_topic, own_stage
 from rmqctl.forensics.trace.log_scan import LogScan
 from rmqctl.forensics.trace.op_messages import OpMessages
-from rmqctl.forensics.trace.queue_records import record_at
-from rmqctl.forensics.trace.stage import HALF, ROLLBACK, Record, Stage, in_order, kinds_of
+from rmqctl.forensics.trace.queue_records import by_queue, record_at
+from rmqctl.forensics.trace.stage import (
+    HALF,
+    POP_ACK,
+    POP_CHECKPOINT,
+    ROLLBACK,
+    TIMER,
+    Record,
+    Stage,
+    in_order,
+    kinds_of,
+)
 from rmqctl.forensics.trace.verdict import life_verdict
+from rmqctl.format.body import pop_message
 from rmqctl.format.body.bodies import Bodies
 from rmqctl.format.host import parse_msg_id
+from rmqctl.format.message import tags_code
+from rmqctl.format.properties import TAGS
 from rmqctl.store.config.config_file import rocksdb_folder
 from rmqctl.store.config.store_path import CONFIG
-from rmqctl.store.config.topics import TRACE_TOPIC
+from rmqctl.store.config.topics import TIMER_TOPIC, TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 
 if TYPE_CHECKING:
@@ -31,8 +48,8 @@ if TYPE_CHECKING:
     from rmqctl.format.body.client_trace import ClientRecord
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-
 MESSAGES_MAX = 1000  # of one key; each is followed in all stores
+_POP_CODES = frozenset(tags_code({TAGS: tag}) for tag in pop_message.BODIES)
 
 
 class Question(NamedTuple):
@@ -308,8 +325,6 @@ class Trace:
             halves = [stage for stage in of_store if stage.kind == HALF]
             stages += links.op_stages(halves, ordered, self._ops[scan.number]) if halves else ()
             if of_store and any(map(links.is_pop_topic, scan.store.queue_topics)):
-                from rmqctl.forensics.trace.pop_links import pop_stages
-
                 stages += pop_stages(of_store, scan)
         of_stages = {stage.record.place: stage.record for stage in stages}
         rank = {record.place: at for at, record in enumerate(in_order(of_stages.values()))}
@@ -378,3 +393,46 @@ def _identity(record: Record) -> tuple[str, int]:
     """Return the values that are the same in all copies of a record."""
     message = record.message
     return message.msg_id, 0 if record.unique_key is not None else message.store_timestamp
+
+
+def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
+    """Yield the POP checkpoints and acknowledgements for a message in one store.
+
+    A POP checkpoint or acknowledgement names the topic, the queue and the queue offset of a message
+    (format/body/pop_message.py). A broker stores POP checkpoints and acknowledgements first in rmq_sys_wheel_timer.
+    When they are due, the broker stores them in rmq_sys_REVIVE_LOG_CLUSTER.
+    """
+    store = scan.store
+    first = min((stage.record.message.physical_offset for stage in stages), default=0)
+    texts = {(json.dumps(stage.topic, ensure_ascii=False).encode(), b'"q":%d' % stage.queue_id) for stage in stages}
+
+    def may_be_meant(raw: bytes) -> bool:
+        return any(topic in raw and queue in raw for topic, queue in texts)
+
+    keys = (key for topic in sorted(filter(is_pop_topic, store.queue_topics)) for key in store.topic_queues(topic))
+    for key in keys:
+        for record in by_queue(scan, key, first, may_be_meant, codes=_POP_CODES):
+            found = _pop_of(record, stages)
+            if found is not None:
+                kind, group = found
+                yield own_stage(TIMER if key[0] == TIMER_TOPIC else kind, record, store)._replace(group=group)
+
+
+def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
+    """Return the kind and the group of a POP message if it names one of `stages`.
+
+    The result is None for any other record.
+    """
+    tag = record.properties.get(TAGS, "")
+    if tag not in pop_message.BODIES:
+        return None
+    try:
+        found = pop_message.decode(tag, bytes(record.message.body))
+    except MsgspecError:
+        return None
+    offsets = found.offsets()
+    is_meant = any(
+        (stage.topic, stage.queue_id) == (found.t, found.q) and stage.queue_offset in offsets for stage in stages
+    )
+    kind = POP_CHECKPOINT if tag == pop_message.CHECKPOINT_TAG else POP_ACK
+    return (kind, found.c) if is_meant else None

@@ -3,7 +3,7 @@
 `pending_messages.py` counts the units of queues, so it misses messages of a queue without a folder. No file in config/
 lists every queue. For example, a group may read a topic that neither topics.json nor an offset file names. Therefore
 log files are searched for messages of missing queues. A log file is not searched if units point to all its messages
-(`unit_coverage.py`).
+(`files_without_proof`).
 
 Messages of deleted topics are ignored. A topic counts as deleted if neither topics.json nor an offset nor a group's
 subscription names the topic.
@@ -15,22 +15,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqctl.format.message import Message
+from rmqctl.format.columns import UNITS
+from rmqctl.format.cq_unit import PRE_BLANK_SIZE
+from rmqctl.format.message import Blank, Message
+from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels import dispatch_scan, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.column_reader import ColumnReader
-from rmqctl.operations.clean.unit_coverage import files_without_proof
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 from rmqctl.store.read.file_scan import FileScan, RecordRun, end_position
 from rmqctl.store.read.known_topics import KnownTopics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from rmqctl.format.columns import Numbers
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
@@ -77,3 +82,101 @@ def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> Missi
             for row in messages[has_unit & np.array(missing)[messages["queue"]]][:1]:
                 return MissingQueue(*builder.keys[int(row["queue"])], int(row["physical_offset"]))
     return None
+
+
+def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> list[MappedFile]:
+    """Return the log files that may have messages without a unit.
+
+    The test reads units, but not the log file. A unit covers the bytes of its message in the log file. If units point
+    to all messages of a log file, the units form a chain. The first unit of a chain begins at the begin of the log
+    file. Each later unit begins at the end of the previous unit. The last unit of a chain ends at the blank record of
+    the log file. At each physical offset, the test adds 1 for each unit that begins, and subtracts 1 for each unit that
+    ends. If the sum is 0 everywhere except at the first begin and the last end, the units are one chain. To save
+    memory, the test keeps one sum for each log file: the sum of 64-bit hashes of the offsets.
+
+    Units of light queues (LMQ) are left out, because each light message has a unit in the queue of its topic. Messages
+    without a queue (prepared messages of 3.x), damage and deleted topics break the chain. Therefore queues may be
+    complete although the units are not one chain.
+
+    `files` are consecutive log files. Raises OSError.
+    """
+    chains = _Chains(files)
+    for (topic, _), queue in store.queues.items():
+        if not topic.startswith(LMQ_PREFIX):
+            for places, sizes in _units(queue, chains.begin, chains.end):
+                chains.add(places, sizes)
+    return [file for number, file in enumerate(files) if not _is_whole(store, file, chains.end_of(number))]
+
+
+class _Chains:
+    """Tests whether the units of each log file form a chain.
+
+    `files` are the log files. `files` must not be empty.
+    """
+
+    def __init__(self, files: Sequence[MappedFile]) -> None:
+        self.begin = files[0].file_from_offset
+        self.end = files[-1].end
+        self._borders = np.array([*(file.file_from_offset for file in files), self.end], dtype=np.int64)
+        self._left_over = _hashes(self._borders[:-1])
+        self._ends = self._borders[:-1].copy()
+
+    def add(self, places: Numbers, sizes: Numbers) -> None:
+        """Add units by their physical offsets `places` and their `sizes` (int64, bytes)."""
+        numbers = np.searchsorted(self._borders, places, side="right") - 1
+        inside = (numbers >= 0) & (numbers < len(self._ends))
+        numbers, places, ends = numbers[inside], places[inside], (places + sizes)[inside]
+        np.subtract.at(self._left_over, numbers, _hashes(places))
+        np.add.at(self._left_over, numbers, _hashes(ends))
+        np.maximum.at(self._ends, numbers, ends)
+
+    def end_of(self, number: int) -> int | None:
+        """Return the physical offset at which the unit chain of a log file ends.
+
+        The result is None if the units of the log file are not one chain.
+        """
+        end = self._ends[number : number + 1]
+        return int(end[0]) if self._left_over[number] == _hashes(end)[0] else None
+
+
+def _hashes(places: Numbers) -> Numbers:
+    """Return a 64-bit hash for each physical offset (splitmix64)."""
+    mixed = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield (physical offsets, sizes) of a queue's units in a range of the log.
+
+    The range is [begin, end), in physical offsets. The result may include some units after the range.
+    """
+    first = queue.first_where(lambda unit: unit.physical_offset >= begin)
+    if first is None or first.physical_offset >= end:
+        return
+    if not isinstance(queue, ConsumeQueue):
+        units = [(unit.physical_offset, unit.size) for unit in queue.units(first.queue_offset, queue.max_offset)]
+        yield (
+            np.array([place for place, _ in units], dtype=np.int64),
+            np.array([size for _, size in units], dtype=np.int64),
+        )
+        return
+    for _, data in queue.blocks(first.queue_offset, queue.max_offset):
+        units_here = np.frombuffer(data, UNITS)
+        places, sizes = units_here["physicalOffset"].astype(np.int64), units_here["size"].astype(np.int64)
+        used = (sizes > 0) & (sizes != PRE_BLANK_SIZE)
+        yield places[used], sizes[used]
+        if places[-1] >= end:
+            return
+
+
+def _is_whole(store: ReadOnlyStore, file: MappedFile, end: int | None) -> bool:
+    """Return whether the unit chain of a log file covers all its messages.
+
+    The chain ends at the physical offset `end`. After `end`, there may be a blank.
+    """
+    if end is None or end >= file.end:
+        return end == file.end
+    rest = store.commit_log.at(end)
+    return isinstance(rest, Blank) and rest.end == file.end

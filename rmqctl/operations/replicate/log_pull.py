@@ -8,6 +8,7 @@ The bytes after the mirror's end are split into records, checked, and passed to 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import NeedsRecovery, PeerError
@@ -29,6 +30,21 @@ LEAST_READ = 4096
 BATCH = 8 * 1024 * 1024  # bytes that are dispatched at once, if so many arrive without a pause
 QUIET = 3.0  # seconds without a byte after a heartbeat: a slowed-down master also sends heartbeats inside a record
 STALL = 15.0  # seconds in which only heartbeats arrive before the end of the log
+
+
+@dataclass
+class Progress:
+    """The counts of a run of `replicate`. Offsets are in bytes.
+
+    `max_offset` is the end of the copy, and `master_offset` the last known end of the master's log. `seconds` is the
+    time from the first connection to the last received byte.
+    """
+
+    bytes: int = 0
+    messages: int = 0
+    max_offset: int = 0
+    master_offset: int = 0
+    seconds: float = 0.0
 
 
 class Known(NamedTuple):

@@ -10,8 +10,7 @@ from rmqctl.forensics.finding import of_damage
 from rmqctl.format.message import Damage
 from rmqctl.kernels import scan
 from rmqctl.kernels.warm_up import warm_up
-from rmqctl.operations.replicate.log_pull import LogPull, connect
-from rmqctl.operations.replicate.progress import Progress
+from rmqctl.operations.replicate.log_pull import LogPull, Progress, connect
 from rmqctl.store.ha.received_log import RECORD_SIZE_MAX
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqctl.spark.question.log_records import ask, ask_at
 from rmqctl.spark.scan.pieces import pieces_of
-from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
+from rmqctl.spark.scan.split import MIB, SPLIT_MIB
 from rmqctl.spark.source.message_schema import KIND_BLOCK, KIND_DAMAGE, KIND_MESSAGE
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ import numpy as np
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.audit.part_audit import CheckedRun
 from rmqctl.spark.scan.log_split import Found, Reading, read_split
-from rmqctl.spark.scan.split import Split, splits_of
-from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
-from rmqctl.spark.scan.split_source import read_splits
+from rmqctl.spark.scan.split import MIB, SPLIT_MIB, Split, splits_of
+from rmqctl.spark.scan.task_answers import answers
+from rmqctl.spark.session.spark_error import spark_errors
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.parallel_scan import PartJoin
 
@@ -177,3 +177,14 @@ def _numbered(item: ScanItem | RecordRun | ZeroTail, numbers: Numbers) -> ScanIt
     messages = item.result.messages
     messages["queue"] = numbers[messages["queue"]]
     return item
+
+
+def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
+    """Read splits in one Spark job, and return the results of the tasks.
+
+    For each split, the result has a function that unpacks and returns the `Found` of the split. Raises Unreadable if
+    Spark fails.
+    """
+    with spark_errors(f"{splits[0].root}: Spark could not read the log"):
+        found = answers(spark, [partial(read_split, split, reading) for split in splits])
+    return {splits[number]: result for number, result in found.items()}

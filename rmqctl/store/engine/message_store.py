@@ -45,7 +45,6 @@ from rmqctl.store.engine.described_log import DescribedLog, DescribedPart
 from rmqctl.store.engine.dispatcher import Dispatcher
 from rmqctl.store.engine.new_store import NewStore, is_as_created
 from rmqctl.store.engine.opening import check_layout, check_shut_down, end_of_log
-from rmqctl.store.engine.running_flags import RunningFlags
 from rmqctl.store.engine.schedule import ScheduleMessageService
 from rmqctl.store.ha.log_source import LogFiles
 from rmqctl.store.journal.journals import check_none_unfinished, in_use
@@ -57,7 +56,13 @@ from rmqctl.store.read.version_guess import guess_profile, shows_version
 from rmqctl.store.serve.message_reader import MessageReader, QueueEnd
 from rmqctl.store.write.commit_log_writer import CommitLogWriter, PutSettings, put_settings
 from rmqctl.store.write.index_writer import IndexWriter
-from rmqctl.store.write.put_message import EncodingRules, PutEncodedResult, PutMessageResult, PutMessageStatus
+from rmqctl.store.write.put_message import (
+    EncodingRules,
+    PutEncodedResult,
+    PutMessageResult,
+    PutMessageStatus,
+    RunningFlags,
+)
 from rmqctl.store.write.store_checkpoint import StoreCheckpoint
 from rmqctl.store.write.topic_config import TopicConfigs
 

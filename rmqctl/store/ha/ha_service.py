@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rmqctl.store.config.ha_config import USUAL_HA, HAConf
-from rmqctl.store.ha.accept_socket_service import AcceptSocketService
-from rmqctl.store.ha.group_transfer_service import GroupTransferService
 from rmqctl.store.ha.ha_connection import HAConnection
 from rmqctl.store.ha.slave_policy import BrokerPolicy
 from rmqctl.store.ha.wait_notify_object import WaitNotifyObject
+from rmqctl.store.write.put_message import PutMessageStatus
+from rmqctl.store.write.service_thread import ServiceThread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from rmqctl.store.ha.log_source import LogSource
@@ -32,6 +35,90 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 CONNECTIONS_MAX = 64  # each has two threads
+ACCEPT_SECONDS = 0.2
+AFTER_ERROR_SECONDS = 1.0  # for example, no descriptor is free
+GROUP_TRANSFER_INTERVAL_SECONDS = 0.01
+
+
+class GroupTransferService(ServiceThread):
+    """Finishes the puts that wait for acknowledgements from slaves.
+
+    A broker waits for one put at a time. rmqctl checks all waiting puts in each round, with the same results.
+
+    A put gets PUT_OK if `is_acknowledged` returns True, or FLUSH_SLAVE_TIMEOUT after the put's deadline. When the
+    service stops, every put that still waits gets FLUSH_SLAVE_TIMEOUT.
+    """
+
+    def __init__(self, is_acknowledged: Callable[[GroupCommitRequest], bool]) -> None:
+        super().__init__("GroupTransferService", GROUP_TRANSFER_INTERVAL_SECONDS)
+        self._is_acknowledged = is_acknowledged
+        self._lock = threading.Lock()
+        self._requests: list[GroupCommitRequest] = []
+
+    def put_request(self, request: GroupCommitRequest) -> None:
+        """Queue a request, and wake the service."""
+        with self._lock:
+            self._requests.append(request)
+        self.wake_up()
+
+    def notify_transfer_some(self) -> None:
+        """Wake the service, because a slave has reported a new offset."""
+        self.wake_up()
+
+    def _work(self) -> None:
+        with self._lock:
+            requests, self._requests = self._requests, []
+        now, waiting = time.monotonic(), []
+        for request in requests:
+            if self._is_acknowledged(request):
+                request.finish(PutMessageStatus.PUT_OK)
+            elif request.deadline <= now or self._stopped:
+                request.finish(PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
+            else:
+                waiting.append(request)
+        with self._lock:
+            self._requests = waiting + self._requests
+
+
+class AcceptSocketService:
+    """Listens on a port of `host`.
+
+    For each new connection, `on_connect` is called with the socket, the peer's host and the peer's port. Port 0 means
+    any free port. The attribute `port` is the number of the port in use. Raises OSError if the port cannot be used.
+    """
+
+    def __init__(self, host: str, port: int, on_connect: Callable[[socket.socket, str, int], None]) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family)
+        self._listener.settimeout(ACCEPT_SECONDS)
+        self.port: int = self._listener.getsockname()[1]
+        self._on_connect = on_connect
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="AcceptSocketService", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def shutdown(self) -> None:
+        """Stop the thread, and close the port."""
+        self._stopped.set()
+        with suppress(OSError):  # only Linux wakes the thread
+            self._listener.shutdown(socket.SHUT_RDWR)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._listener.close()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                channel, address = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                self._stopped.wait(AFTER_ERROR_SECONDS)
+                continue
+            self._on_connect(channel, address[0], address[1])
 
 
 class HAService:

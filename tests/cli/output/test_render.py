@@ -13,7 +13,17 @@ from unittest.mock import patch
 import pytest
 
 from examples.pictures import Terminal
-from rmqctl.cli.output.render import ROWS_OF_TABULATE, indented_json, print_fields, print_rows, print_table
+from rmqctl.cli.output.render import (
+    PROSE_MIN,
+    ROWS_OF_TABULATE,
+    aligned,
+    indented_json,
+    print_fields,
+    print_rows,
+    print_table,
+    record_head,
+    wrapped_columns,
+)
 from rmqctl.cli.output.tone import Tone, Toned
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -22,6 +32,8 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "DAMAGE": lambda row: None,
 }
 ROWS = [{"offset": 7, "keys": "a"}, {"offset": 123456789, "keys": "o1 c2"}]
+OFFSETS = ["4611686018427387904", "17"]
+PROSE = ["one two three four five six seven eight nine ten", "short"]
 
 
 def on_terminal(columns: int, show: Callable[[], None]) -> list[str]:
@@ -99,3 +111,32 @@ def test_a_large_document_is_indented_as_a_small_one(topic: str) -> None:
     with patch("rmqctl.cli.output.render.LARGE_DOCUMENT", 0):
         large = indented_json(document)
     assert large == indented_json(document)
+
+
+def test_a_table_that_fits_stays_as_it_is() -> None:
+    assert wrapped_columns(["A", "B"], [list(row) for row in zip(OFFSETS, PROSE, strict=True)], 80, len) == {}
+
+
+def test_prose_is_folded_where_enough_is_left_for_it() -> None:
+    rows = [list(row) for row in zip(OFFSETS, PROSE, strict=True)]
+    assert wrapped_columns(["A", "B"], rows, 19 + 2 + PROSE_MIN, len) == {1: PROSE_MIN}
+    assert wrapped_columns(["A", "B"], rows, 19 + 2 + PROSE_MIN - 1, len) is None
+
+
+@pytest.mark.parametrize("word", ["x" * 56, "commitlog/" + "0" * 46])
+def test_prose_with_a_long_word_needs_room_for_it(word: str) -> None:
+    assert wrapped_columns(["A"], [[f"UNIQ_KEY {word}"]], 56, len) == {0: 56}
+    assert wrapped_columns(["A"], [[f"UNIQ_KEY {word}"]], 55, len) is None
+
+
+def test_numbers_are_never_folded() -> None:
+    assert wrapped_columns(["A", "B"], [OFFSETS], 20, len) is None
+
+
+def test_a_line_ends_without_blanks() -> None:
+    assert aligned(["a", "b", ""], [3, 2, 5], len) == "a    b"
+
+
+def test_records_are_numbered() -> None:
+    assert record_head(3, 80) == "-[ 3 ]" + "-" * 34
+    assert record_head(3, 8) == "-[ 3 ]--"

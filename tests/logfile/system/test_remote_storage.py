@@ -14,8 +14,15 @@ import pytest
 
 from rmqctl.errors import BadRequest, NotAStore, Unreadable
 from rmqctl.forensics.verify import verify
-from rmqctl.logfile.system.read_ahead import READ_SIZE, READ_SIZE_IN_ORDER
-from rmqctl.logfile.system.remote_storage import RETRY_SECONDS, RemoteStorage, _that_ends, root_path, storage_of
+from rmqctl.logfile.system.remote_storage import (
+    READ_SIZE,
+    READ_SIZE_IN_ORDER,
+    RETRY_SECONDS,
+    RemoteStorage,
+    _that_ends,
+    root_path,
+    storage_of,
+)
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import apply_damage, damage_cases, unpack

@@ -14,9 +14,9 @@ import pytest
 
 from rmqctl.errors import Unreadable
 from rmqctl.logfile.system.storage import Storage
+from rmqctl.operations.clean.missing_queues import files_without_proof
 from rmqctl.operations.clean.pending_messages import Outstanding
 from rmqctl.operations.clean.plan_types import PendingCounts
-from rmqctl.operations.clean.unit_coverage import files_without_proof
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.expiring_store import (
     FILE_SIZE,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rmqctl.errors import BadRequest, ChangedSince, NeedsRecovery, PeerError, StoreInUse
-from rmqctl.operations.serve import requests_seen, served_slaves, store_server
+from rmqctl.operations.serve import served_slaves, store_server
 from rmqctl.operations.serve.access import Access
 from rmqctl.operations.serve.store_server import Ports, StoreServer
 from rmqctl.remoting.broker_requests import BrokerRequests
@@ -42,7 +42,7 @@ LOOPBACK_ONLY = Access(LOOPBACK)
 
 @pytest.fixture(autouse=True)
 def _slaves_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests_seen, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(store_server, "SETTLE_SECONDS", 0.05)
 
 
 @contextmanager

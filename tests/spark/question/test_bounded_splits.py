@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.spark.question.bounded_splits import NO_BOUNDS, Bounds, splits_within
-from rmqctl.spark.scan.split import Split, splits_of
-from rmqctl.spark.scan.split_size import MIB
+from rmqctl.spark.scan.split import MIB, Split, splits_of
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.log_maker import Record, encode, log_bytes
 

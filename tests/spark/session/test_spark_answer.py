@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from rmqctl.errors import Unreadable
-from rmqctl.spark.session import spark_answer
-from rmqctl.spark.session.spark_answer import check_answers
+from rmqctl.spark.session import session
+from rmqctl.spark.session.session import check_answers
 from tests.support.spark_stand_ins import listener
 
 SCHEMES = ("spark", "sc")
@@ -29,7 +29,7 @@ def nobody() -> Iterator[str]:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_one_that_never_answers(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_answer, "CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(session, "CONNECT_SECONDS", 0.1)
     with (
         listener(None) as place,
         pytest.raises(Unreadable, match=r"^\S+: no Spark answers there: not a word within 0.1 s$"),

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmqctl.spark.session.session import Target, session
-from rmqctl.spark.session.worker_python import worker_python
+from rmqctl.spark.session.session import Target, session, worker_python
 from tests.conftest import unpack
 
 if TYPE_CHECKING:

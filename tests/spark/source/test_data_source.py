@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rmqctl.errors import Unreadable
+from rmqctl.forensics.message_filter import Filter
 from rmqctl.spark.question.proof import with_coverage
 from rmqctl.spark.source import data_source
-from rmqctl.spark.source.data_source import PUSHDOWN, formats, register
+from rmqctl.spark.source.data_source import PUSHDOWN, formats, register, wanted_by
 from rmqctl.spark.source.message_source import splits_to_json
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
@@ -24,10 +25,10 @@ from tests.support.source_rows import as_dump, dumped, in_order, splits_before_a
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter as SparkFilter
     from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
-
 NAMES = ("497-lmq", "533-basic")
 
 
@@ -225,3 +226,44 @@ for source in (GroupSource, MessageSource, data_source.QueueSource, data_source.
 sys.exit("numba" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def filters() -> list[tuple[list[SparkFilter], Filter]]:
+    from pyspark.sql.datasource import (
+        EqualTo,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        IsNotNull,
+        LessThan,
+        LessThanOrEqual,
+        Not,
+    )
+
+    topic, offset, time = ("topic",), ("physicalOffset",), ("storeTimestamp",)
+    return [
+        ([], Filter()),
+        ([IsNotNull(topic), EqualTo(topic, "a")], Filter(topics=frozenset({"a"}))),
+        ([In(topic, ("a", None, "b"))], Filter(topics=frozenset({"a", "b"}))),
+        ([In(topic, (None,))], Filter()),
+        ([In(topic, ("a", "b")), In(topic, ("b", "c"))], Filter(topics=frozenset({"b"}))),
+        ([EqualTo(topic, "a"), EqualTo(topic, "b")], Filter(topics=frozenset({"a"}))),
+        ([Not(EqualTo(topic, "a"))], Filter()),
+        ([EqualTo(("queueId",), 3), EqualTo(("queueOffset",), 9)], Filter(queue_id=3, queue_offset=9)),
+        ([EqualTo(("tags",), "t"), EqualTo(("uniqKey",), "u")], Filter(tag="t", key="u")),
+        ([GreaterThan(offset, 5), LessThanOrEqual(offset, 9)], Filter(from_offset=6, to_offset=10)),
+        (
+            [GreaterThanOrEqual(offset, 5), GreaterThan(offset, 2), LessThan(offset, 9), LessThan(offset, 7)],
+            Filter(from_offset=5, to_offset=7),
+        ),
+        ([EqualTo(offset, 5)], Filter(from_offset=5, to_offset=6)),
+        ([GreaterThan(time, 5), LessThan(time, 9)], Filter(since=6, until=8)),
+        ([EqualTo(time, 5)], Filter(since=5, until=5)),
+        ([EqualTo(("size",), 5), GreaterThan(("queueId",), 1), EqualTo(("broker",), "b")], Filter()),
+    ]
+
+
+@pytest.mark.parametrize("number", range(15))
+def test_what_they_come_to(number: int) -> None:
+    given, wanted = filters()[number]
+    assert wanted_by(given) == wanted

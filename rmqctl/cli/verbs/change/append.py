@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from codecs import BOM_UTF8
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
 from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
-from rmqctl.cli.shared.line_source import Source, blocks_of_lines, size_of_source
-from rmqctl.cli.shared.message_options import TRANSACTIONS, MessageOptions, message_of_options
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner, as_root_option
@@ -23,12 +22,123 @@ from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode, NotAStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedIOBase
+
+    from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.operations.append.line_appender import LineAppender
     from rmqctl.store.engine.message_store import MessageStore
 
 SIZE = click.IntRange(1024, 2**31 - 1)
 COUNT = click.IntRange(1, 2**31 - 1)
 QUEUE_ID = click.IntRange(0, 65535)  # below QUEUE_NUMS_MAX of rmqctl.store.write.topic_config
+TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
+BLOCK_SIZE = 1024 * 1024  # bytes of lines
+
+
+class Source(click.File):
+    """The type of an option that names a file to read, or `-` for stdin."""
+
+    def __init__(self) -> None:
+        super().__init__("rb")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Open the source; a closed stdin is no empty one."""
+        if value == "-" and sys.__stdin__ is None:
+            self.fail("stdin is closed: name a file, or use a pipe", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def blocks_of_lines(source: BinaryIO, interruption: Interruption) -> Iterator[memoryview]:
+    """Yield blocks of whole lines as soon as the lines arrive.
+
+    The next block overwrites a block, because all blocks are in one buffer. The buffer grows only for a long line.
+    After `interruption` has noted a signal, no more blocks are yielded.
+    """
+    reader = cast("BufferedIOBase", source)
+    buffer, rest = bytearray(BLOCK_SIZE), 0
+    while not interruption.noted:
+        read = 0
+        with interruption.waiting():
+            read = reader.readinto1(memoryview(buffer)[rest:])
+        if not read:
+            break
+        end = rest + read
+        cut = buffer.rfind(b"\n", rest, end) + 1
+        if cut:
+            yield memoryview(buffer)[:cut]
+        rest = end - cut
+        buffer[:rest] = buffer[cut:end]
+        if rest == len(buffer):
+            buffer = buffer + bytes(rest)  # not in place: the last block may still be in use
+    if rest and not interruption.noted:
+        yield memoryview(buffer)[:rest]
+
+
+def size_of_source(source: BinaryIO | None) -> int:
+    """Return the size of a file in bytes, or 0 for a source without a size."""
+    if source is None or source is sys.stdin.buffer or not source.seekable():
+        return 0
+    return os.fstat(source.fileno()).st_size
+
+
+@dataclass(frozen=True)
+class MessageOptions:
+    """The options of `rmqctl append` for a single message."""
+
+    topic: str | None
+    body: str | None
+    body_file: BinaryIO | None
+    tags: str | None
+    keys: str | None
+    pairs: tuple[str, ...]
+    queue_id: int | None
+    delay_level: int | None
+    transaction: str | None
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether the command line has options for a single message."""
+        return any(value not in (None, ()) for value in vars(self).values())
+
+
+def message_of_options(asked: MessageOptions) -> MessageExtBrokerInner:
+    """Return the message that the options describe."""
+    from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.operations.append.message_from_json import BORN_HOST, STORE_HOST, checked_properties
+    from rmqctl.store.config.topics import TOPIC_LENGTH_MAX, is_topic
+    from rmqctl.store.engine.message_store import now_ms
+
+    topic = asked.topic or ""
+    if not is_topic(topic):
+        raise click.BadParameter(
+            f"a topic name has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only", param_hint="--topic"
+        )
+    given = _given_properties(asked)
+    try:
+        found = checked_properties(given, is_copy=False)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    body = asked.body_file.read() if asked.body_file is not None else os.fsencode(asked.body or "")
+    kind = TRANSACTIONS[asked.transaction or "none"]
+    return MessageExtBrokerInner(topic, body, found, BORN_HOST, STORE_HOST, now_ms(), asked.queue_id or 0, 0, kind)
+
+
+def _given_properties(asked: MessageOptions) -> dict[str, str]:
+    """Return the properties that --property, --tags, --keys and --delay-level set."""
+    if any("=" not in pair for pair in asked.pairs):
+        raise click.BadParameter("write NAME=VALUE", param_hint="--property")
+    said = [pair.partition("=")[::2] for pair in asked.pairs]
+    options = {"TAGS": asked.tags, "KEYS": asked.keys, "DELAY": asked.delay_level}
+    said += [(name, str(value)) for name, value in options.items() if value is not None]
+    given: dict[str, str] = {}
+    for name, value in said:
+        if name in given:
+            raise click.UsageError(
+                f"the property {name} is given twice (--tags, --keys and --delay-level set TAGS, KEYS and DELAY)"
+            )
+        given[name] = value
+    return given
 
 
 @dataclass(frozen=True)

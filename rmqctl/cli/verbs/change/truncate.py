@@ -19,12 +19,12 @@ from rmqctl.cli.shared.options import (
     output_option,
     profile_option,
     progress_option,
+    scan_progress,
     store_argument,
     threads_option,
 )
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change import repair_view
-from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import ExitCode
 from rmqctl.text import counted, quoted
 

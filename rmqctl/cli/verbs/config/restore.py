@@ -18,12 +18,12 @@ from rmqctl.cli.shared.options import (
     output_option,
     profile_option,
     progress_option,
+    scan_progress,
     store_argument,
     threads_option,
 )
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.config_change_view import change_config
-from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5, GROUPS_CONFIG, TOPICS_CONFIG
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from rmqctl.cli.shared.options import (
     profile_option,
     profile_words,
     progress_option,
+    scan_progress,
     store_argument,
     threads_option,
 )
@@ -24,7 +25,6 @@ from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.change.repair_view import check_complete
 from rmqctl.cli.views.inspect.doctor_view import GAUGES, print_page, report_json, set_gauges
 from rmqctl.cli.views.metrics_file import MetricsFile, with_metrics
-from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import ExitCode, LayoutNotSupported, RmqctlError
 from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.text import quoted

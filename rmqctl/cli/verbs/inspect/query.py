@@ -23,13 +23,13 @@ from rmqctl.cli.shared.options import (
     open_store,
     output_option,
     progress_option,
+    scan_progress,
     store_argument,
     threads_option,
 )
 from rmqctl.cli.shared.times import TimeType
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.message_table import message_columns
-from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import ExitCode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_line, print_line_of_text, remark
+from rmqctl.cli.output.render import print_line, print_line_of_text, remark, to_json
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import POSITIVE, open_store, output_option, progress_option, store_argument
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb, flush_output
@@ -18,10 +18,11 @@ from rmqctl.errors import ExitCode
 
 if TYPE_CHECKING:
     from rmqctl.operations.serve.access import Network
-    from rmqctl.operations.serve.store_server import StoreServer
+    from rmqctl.operations.serve.store_server import ServedSlave, StoreServer
 
 PORT = click.IntRange(0, 65535)
 LEAST_REMOTING_PORT = 3  # slaves also ask the port minus 2
+LINE_SECONDS = 5.0  # between two lines if only offsets differ
 
 
 class RemotingPortType(click.IntRange):
@@ -183,8 +184,6 @@ def _print_listening(server: StoreServer, store: Path, address: str, output: str
 
 def _serve(server: StoreServer, store: Path, output: str, progress_mode: str, until_synced: int | None) -> int:
     """Wait until `until_synced` slaves have all data. Return the exit code."""
-    from rmqctl.cli.views.inspect.serve_progress import ServeProgress, slave_row
-
     progress = ServeProgress(server, progress_mode)
     while True:
         slaves = server.slaves()
@@ -199,3 +198,50 @@ def _serve(server: StoreServer, store: Path, output: str, progress_mode: str, un
     else:
         print_line_of_text(f"synced: {', '.join(slave.address for slave in synced)}")
     return int(ExitCode.PARTIAL if server.is_partial else ExitCode.CLEAN)
+
+
+class ServeProgress:
+    """Show each slave's offset on stderr.
+
+    `mode` (auto, json, none) is the form of the lines. A line is written when a slave connects or disconnects, and when
+    a slave has the whole log or the configuration. If only offsets change, a line is written at most once in 5 seconds.
+    """
+
+    def __init__(self, server: StoreServer, mode: str) -> None:
+        self._server = server
+        self._mode = mode
+        self._shown: list[ServedSlave] = []
+        self._shown_at = 0.0
+
+    def show(self, slaves: list[ServedSlave]) -> None:
+        """Show new remarks, and the slaves if their state has changed."""
+        for text in self._server.notices.take():
+            remark(text)
+        is_due = time.monotonic() - self._shown_at >= LINE_SECONDS
+        if self._mode == "none" or slaves == self._shown or not (is_due or _states(slaves) != _states(self._shown)):
+            return
+        self._shown, self._shown_at = slaves, time.monotonic()
+        if self._mode == "json":
+            remark(to_json({"progress": "serve", "slaves": [slave_row(slave) for slave in slaves]}))
+        else:
+            remark("; ".join(map(self._words, slaves)) or "no slave is connected")
+
+    def _words(self, slave: ServedSlave) -> str:
+        end = self._server.log.end
+        log = "has the log" if slave.has_log else f"at {max(slave.max_offset, 0)} of {end}"
+        has_configuration = "has the configuration" if slave.is_configured else "has not asked for the configuration"
+        return f"{slave.address} {log}, {has_configuration}"
+
+
+def slave_row(slave: ServedSlave) -> dict[str, Any]:
+    """Return the JSON object that describes a slave."""
+    return {
+        "address": slave.address,
+        "maxPhyOffset": slave.max_offset,
+        "hasLog": slave.has_log,
+        "hasConfiguration": slave.is_configured,
+    }
+
+
+def _states(slaves: list[ServedSlave]) -> list[tuple[str, bool, bool]]:
+    return [(slave.address, slave.has_log, slave.is_configured) for slave in slaves]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqctl.cli.output.render import print_document, progress, remark
+from rmqctl.cli.output.printable import printable
+from rmqctl.cli.output.render import print_document, print_line_of_text, progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
@@ -29,6 +31,7 @@ from rmqctl.cli.shared.options import (
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.trace_view import print_trace
 from rmqctl.errors import ExitCode
+from rmqctl.format.timestamp import duration
 
 if TYPE_CHECKING:
     from rmqctl.forensics.trace.trace import Question, Trace
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 ASKED = ("--id ID[,ID...]", "--key K", "--unique-key U", "--msg-id ID", "--offset N")
+Row = dict[str, Any]
+_NOT_PLAIN = re.compile(r"[^\w ,./()-]")
+PRODUCER, BROKER = "producer", "broker"
+_SENT = frozenset({"stored", "resent", "half", "delayed", "timer"})
 
 
 @dataclass(frozen=True)
@@ -138,8 +145,6 @@ def command(
         trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan, limit=limit, bodies=bodies)
     found = document(trace, [str(store) for store in stores])
     if mermaid:
-        from rmqctl.cli.views.inspect.trace_diagram import print_diagram
-
         print_diagram(found)
     elif output == "json":
         print_document("trace", found)
@@ -231,3 +236,52 @@ def question_of(asked: TraceOptions) -> Question:
     if len(given) != 1:
         raise click.UsageError("ask one of: " + " | ".join(ASKED))
     return Question(**vars(asked))
+
+
+def print_diagram(document: Row) -> None:
+    """Print the diagram: an arrow for each stage, then an arrow for each group.
+
+    Whatever a name holds, Mermaid shows it as text: a character that could mean something to Mermaid, Markdown or HTML
+    is written as Mermaid's entity code, `#59;` for `;`.
+    """
+    names: dict[str, str] = {}
+    lines = [_stage_line(row, names) for row in document["stages"]]
+    lines += [_group_line(row, names) for row in document["groups"]]
+    print_line_of_text("sequenceDiagram")
+    print_line_of_text(f"    %% {_text(document['verdict'])}")
+    for name, alias in names.items():
+        print_line_of_text(f"    participant {alias} as {_text(name)}")
+    for line in lines:
+        print_line_of_text(f"    {line}")
+
+
+def _alias(name: str, names: dict[str, str]) -> str:
+    return names.setdefault(name, f"p{len(names) + 1}")
+
+
+def _stage_line(row: Row, names: dict[str, str]) -> str:
+    begin = _alias(_source(row), names)
+    end = _alias(row["topic"], names)
+    after = f" after {duration(row['deltaMs'])}" if row["deltaMs"] else ""
+    place = f"queue {row['queueId']}, offset {row['queueOffset']}"
+    arrow = "-->>" if row["reachable"] is False or row["damage"] else "->>"
+    replaced = f", placeholder: {row['placeholder']}" if row["placeholder"] else ""
+    damage = f", {row['damage']}" if row["damage"] else replaced
+    return f"{begin}{arrow}{end}: " + _text(f"{row['kind']}{after} ({place}{damage})")
+
+
+def _source(row: Row) -> str:
+    """Return who caused a stage: the producer, a consumer group, or the broker."""
+    is_sent = row["kind"] in _SENT and not row["reconsumeTimes"] and row["group"] is None
+    return PRODUCER if is_sent else row["group"] or BROKER
+
+
+def _group_line(row: Row, names: dict[str, str]) -> str:
+    begin, end = _alias(row["topic"], names), _alias(row["group"], names)
+    behind = f", {row['behind']} before it" if row["behind"] else ""
+    place = f"queue {row['queueId']}, offset {row['queueOffset']}"
+    return f"{begin}-->>{end}: " + _text(f"{row['state']} ({place}{behind})")
+
+
+def _text(text: str) -> str:
+    return _NOT_PLAIN.sub(lambda match: f"#{ord(match[0])};", printable(text))

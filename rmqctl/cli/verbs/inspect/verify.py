@@ -15,12 +15,12 @@ from rmqctl.cli.shared.options import (
     open_store,
     output_option,
     progress_option,
+    scan_progress,
     stores_argument,
     threads_option,
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.verify_view import VerifiedStore, exit_code_of, print_report, print_stores, remark_summary
-from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import RmqctlError
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.change import LogChangeOptions
 from rmqctl.cli.shared.confirm import confirm, plan_shown, undo_hint
 from rmqctl.cli.shared.interruption import ChangeInterruption
+from rmqctl.cli.shared.options import scan_progress
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.views.change.rebuild_view import NextStart, RebuildView
 from rmqctl.cli.views.change.repair_view import assumed_sizes, check_writable
-from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import BadRequest, ExitCode
 from rmqctl.text import counted
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import print_table, remark
 from rmqctl.cli.shared.change import Commit, LogChangeOptions, PlannedChange, Words, carry_out, journaled
+from rmqctl.cli.shared.options import scan_progress
 from rmqctl.cli.shared.verb import CHANGE_VERB
-from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
 from rmqctl.text import counted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -9,22 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import print_document, print_fields, remark
+from rmqctl.cli.output.render import print_document, print_fields, remark, to_json
 from rmqctl.cli.shared.change import LogChangeOptions
 from rmqctl.cli.shared.confirm import confirm
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.run_as import act_as_owner
-from rmqctl.cli.views.change.replicate_progress import ReplicateProgress
 from rmqctl.errors import BadRequest, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.operations.replicate.log_pull import Progress
     from rmqctl.operations.replicate.master import LogRange, Master
-    from rmqctl.operations.replicate.progress import Progress
     from rmqctl.operations.replicate.replication import Replication
     from rmqctl.remoting.broker_requests import BrokerRequests
+
+
+LINE_SECONDS = 5.0  # between two lines
+JSON_SECONDS = 1.0
 
 
 @contextmanager
@@ -211,3 +215,30 @@ class ReplicateRun:
         if interruption.noted:
             return int(ExitCode.INTERRUPTED)
         return int(ExitCode.FINDINGS if audit.damages else ExitCode.CLEAN)
+
+
+class ReplicateProgress:
+    """Show the copy's end offset, the rate and the lag on stderr.
+
+    `mode` (auto, json, none) is the form of the lines. No line is written if nothing has changed.
+    """
+
+    def __init__(self, mode: str) -> None:
+        self._mode = mode
+        self._interval = JSON_SECONDS if mode == "json" else LINE_SECONDS
+        self._shown_at = time.monotonic()
+        self._shown = (0, 0, 0)
+
+    def show(self, progress: Progress) -> None:
+        """Show the progress at most once in 5 s (as JSON at most once in 1 s)."""
+        now, state = time.monotonic(), (progress.bytes, progress.max_offset, progress.master_offset)
+        if self._mode == "none" or now - self._shown_at < self._interval or state == self._shown:
+            return
+        rate = int((progress.bytes - self._shown[0]) / (now - self._shown_at))
+        self._shown_at, self._shown = now, state
+        lag = max(progress.master_offset - progress.max_offset, 0)
+        if self._mode == "json":
+            found = {"bytes": progress.bytes, "maxPhyOffset": progress.max_offset, "bytesPerSecond": rate}
+            remark(to_json({"progress": "replicate", **found, "lagBytes": lag}))
+        else:
+            remark(f"at {progress.max_offset} of {progress.master_offset}, {lag} bytes behind, {rate} bytes/s")

@@ -8,6 +8,7 @@ finds the offsets and the splits in a few MiB of each log. Spark's tasks read th
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,14 +16,13 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.forensics.follow import last_byte_written
 from rmqctl.format.message import Damage
 from rmqctl.kernels import scan
-from rmqctl.spark.scan.split import Split, head_of
-from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.spark.scan.split import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Split, head_of
 from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.source.message_source import Task, Wrong, part_batches
 from rmqctl.spark.source.source_stores import number, number_of_bytes, stores_of
 from rmqctl.spark.source.split_rows import RowReading
-from rmqctl.spark.source.stream.boundary import boundary, checksum, end_of_log, ends_before, last_before
-from rmqctl.spark.source.stream.by_time import first_stored_since
+from rmqctl.spark.source.stream.boundary import LOOK_BACK, boundary, checksum, end_of_log, ends_before, last_before
+from rmqctl.store.read.commit_log import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +37,10 @@ T = TypeVar("T")
 # What Spark stores for a store, as JSON: a physical offset; where the record begins that ends there; its CRC-32. A log
 # that was cut and has grown over the offset again has another record there.
 Mark = list[int]
+NEVER = 2**63  # ms, later than all store times
+if TYPE_CHECKING:
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.store.read.commit_log import CommitLog
 
 
 class StreamSource:
@@ -213,6 +217,8 @@ def _check_not_cut(start: Mapping[str, int], end: Mapping[str, int]) -> None:
 
 
 _SHORT = "the log ends before the offset of the stream"
+
+
 _GROWN = "the log has another record before the offset of the stream"
 
 
@@ -251,3 +257,48 @@ def _gone(position: int, following: int) -> Damage:
         following - position,
         f"{following - position} bytes from {position} on do not exist any more",
     )
+
+
+def first_stored_since(log: CommitLog, since: int, end: int) -> int:
+    """Return the physical offset of the first message stored at `since` or later.
+
+    Brokers store messages in the order of their store times, unless the clock of the host goes back. The search looks
+    at the first message of some files, and then at some messages of one file.
+
+    `since` is in ms since 1970. `end` is the physical offset where the written part of the log ends. The result is
+    `end` if no message was stored at `since` or later. Raises OSError if a file cannot be read.
+    """
+    files = [file for file in log.files_in_use() if file.file_from_offset < end]
+    number = bisect_left(files, since, key=lambda file: _store_time(log, file.file_from_offset, end))
+    if number == 0:
+        return log.min_offset
+    low = _last_stored_before(log, files[number - 1], min(files[number - 1].end, end), since)
+    found = (message_of(item) for item in log.scan(start=low, stop=end))
+    return next((message.physical_offset for message in found if message and message.store_timestamp >= since), end)
+
+
+def _last_stored_before(log: CommitLog, file: MappedFile, end: int, since: int) -> int:
+    """Return the physical offset of a record that was stored before `since`.
+
+    The record is in `file`. At most LOOK_BACK bytes after the record, a message was stored at `since` or later, or the
+    log or the file ends (at the physical offset `end`).
+    """
+    low, high = file.file_from_offset, end
+    while high - low > LOOK_BACK:
+        middle = (low + high) // 2
+        found = log.next_record(middle)
+        if found is None or found >= high or _store_time(log, found, high) >= since:
+            high = middle
+        else:
+            low = found
+    return low
+
+
+def _store_time(log: CommitLog, position: int, end: int) -> int:
+    """Return the store time of the first message that begins in [position, end).
+
+    `position` and `end` are physical offsets. The store time is in ms since 1970. If no message is found, the result is
+    NEVER.
+    """
+    messages = (message_of(item) for item in log.scan(start=position, stop=end))
+    return next((message.store_timestamp for message in messages if message is not None), NEVER)

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from importlib.resources import files
+from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,20 @@ import jsonschema
 import msgspec
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqctl.cli.main import run
-from rmqctl.cli.verbs.change.append import QUEUE_ID
+from rmqctl.cli.shared.interruption import Interruption
+from rmqctl.cli.verbs.change import append
+from rmqctl.cli.verbs.change.append import QUEUE_ID, blocks_of_lines
 from rmqctl.format.message import ROW_KEYS
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.operations.append.message_from_json import Line
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.topic_config import QUEUE_NUMS_MAX
 from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash, unpack
+from tests.support.property_settings import PROPERTY
 
 Golden = Callable[[str], Path]
 SIZES = ("--commitlog-file-size", 65536, "--consumequeue-file-size", 1000, "--index-slots", 100, "--index-entries", 400)
@@ -854,3 +860,40 @@ def test_a_body_that_no_client_can_decompress_is_not_stored(store: Path, tmp_pat
     assert "compression type 5 is unknown" in done.err
     stored = rmqctl("dump", store, "--topic", "T", "--body", "base64", "-o", "jsonl").rows()
     assert [base64.b64decode(row["body"]) for row in stored] == [zstandard.compress(b"plain"), "订单".encode("gbk")]
+
+
+class Pipe(RawIOBase):
+    """Gives one piece at each read, or as much of it as there is room for."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = [piece for piece in pieces if piece]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if not self.pieces:
+            return 0
+        piece = self.pieces.pop(0)
+        taken = min(len(piece), len(buffer))
+        buffer[:taken] = piece[:taken]
+        if piece[taken:]:
+            self.pieces.insert(0, piece[taken:])
+        return taken
+
+
+@PROPERTY
+@given(st.lists(st.binary(max_size=40).map(lambda piece: piece.replace(b"\x00", b"\n")), max_size=12))
+def test_blocks_are_whole_lines(pieces: list[bytes]) -> None:
+    with pytest.MonkeyPatch.context() as patch, Interruption() as interruption:
+        patch.setattr(append, "BLOCK_SIZE", 16)
+        reader = BufferedReader(Pipe(pieces), 4)
+        blocks = [bytes(block) for block in blocks_of_lines(reader, interruption)]
+    assert b"".join(blocks) == b"".join(pieces)
+    assert all(block.endswith(b"\n") for block in blocks[:-1])
+
+
+def test_lines_come_as_they_arrive() -> None:
+    with Interruption() as interruption:
+        found = blocks_of_lines(BufferedReader(Pipe([b"a\nb", b"\nc\n", b"d"])), interruption)
+        assert [bytes(block) for block in found] == [b"a\n", b"b\nc\n", b"d"]

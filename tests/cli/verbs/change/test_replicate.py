@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.cli.views.change.replicate_progress import ReplicateProgress
-from rmqctl.operations.replicate.progress import Progress
+from rmqctl.cli.views.change.replicate_run import ReplicateProgress
+from rmqctl.operations.replicate.log_pull import Progress
 from tests.conftest import Rmqctl
 from tests.support.fake_master import FakeMaster
 from tests.support.ha_slave import MemoryLog
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def test_progress_has_rate_and_lag(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("rmqctl.cli.views.change.replicate_progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rmqctl.cli.views.change.replicate_run.time.monotonic", lambda: now[0])
     shown = {mode: ReplicateProgress(mode) for mode in ("json", "auto", "none")}
     for seconds in (0.5, 10, 20):  # nothing has changed at the last
         now[0] = 100 + seconds

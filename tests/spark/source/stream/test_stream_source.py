@@ -13,7 +13,7 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Storage
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
-from rmqctl.spark.source.stream import boundary, by_time, stream_source
+from rmqctl.spark.source.stream import boundary, stream_source
 from rmqctl.spark.source.stream.stream_reader import stream_reader_class
 from rmqctl.spark.source.stream.stream_source import StreamSource
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
@@ -195,7 +195,7 @@ def test_the_end_of_a_large_file_costs_few_reads(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("look_back", [500, boundary.LOOK_BACK])
 def test_from_a_time_on(look_back: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary, "LOOK_BACK", look_back)
-    monkeypatch.setattr(by_time, "LOOK_BACK", look_back)
+    monkeypatch.setattr(stream_source, "LOOK_BACK", look_back)
     log, first = Log(tmp_path), 1_795_252_516_000
     written = [
         (first + number // 3 * 10, log.append(Record(store_timestamp=first + number // 3 * 10)))

@@ -14,7 +14,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from rmqctl.cli.main import rmqctl as program
-from rmqctl.cli.shared.names import TYPES, complete_names
+from rmqctl.cli.shared.verb import TYPES, complete_names
 from rmqctl.errors import ExitCode
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.finding import CATALOGUE, TERMS

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from rmqctl.forensics.doctor.attribution import attribute
 from rmqctl.forensics.doctor.causes import RANK
-from rmqctl.forensics.doctor.damaged_ranges import DamagedRanges
-from rmqctl.forensics.doctor.group import Group
+from rmqctl.forensics.doctor.group import DamagedRanges, Group
 from rmqctl.forensics.doctor.store_facts import StoreFacts
 from rmqctl.forensics.finding import Finding
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from rmqctl.errors import BadRequest
-from rmqctl.kernels.calling_convention import check_convention, check_words
 from rmqctl.kernels.machine_code import Kinds, MachineCode, kinds_of
-from rmqctl.kernels.native import compile_kernel
+from rmqctl.kernels.native import check_convention, check_words, compile_kernel
 
 KINDS = kinds_of((np.zeros(1, np.uint8), 7, True))
 WORDS = ["ptr", "ptr", "ptr", "ptr", "i64", "i64", "ptr", "i64", "i64", "i64", "i8"]
