@@ -23,7 +23,7 @@ from rmqctl.forensics.restart_reach import DamageTally, RestartReach
 from rmqctl.forensics.survey.not_read import NotRead, not_read
 from rmqctl.format import crc, properties
 from rmqctl.format.crc import CRC_MASK
-from rmqctl.format.damage_kinds import codes
+from rmqctl.format.damage_kinds import UNCHECKED
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
 from rmqctl.kernels.warm_up import warm_up
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 LEVEL_QUEUES, LEVEL_ALL = 2, 3
 # damage that a starting broker's scan does not check, or never meets (because the store does not load, or because only
 # rmqctl cannot read a part)
-BROKER_OVERLOOKS = codes(is_checked=False)
 # damage that ends the log or prevents loading, but not for all brokers: the simulation of a restart decides
 ENDS_SOME_LOGS = frozenset({"bad-blank-size", "file-length"})
 # DLedger's scan only checks the headers of entries
@@ -332,7 +331,10 @@ class Verification:
             return
         if isinstance(described, DispatchColumns):
             summary, rows = summary_of(described.messages), described.messages
-            self._tell(described)
+            if self._queues:
+                self._queues.on_messages(rows)
+            if self._index:
+                self._index.on_messages(described)
         else:
             summary, rows = described.summary, described.rest
             if self._queues:
@@ -347,23 +349,15 @@ class Verification:
         self._last = run.last
         self.report.placeholders = (self.report.placeholders or 0) + run.placeholders
 
-    def _tell(self, described: DispatchColumns, damaged: Message | None = None) -> None:
-        if self._queues:
-            self._queues.on_messages(described.messages, damaged)
-        if self._index:
-            self._index.on_messages(described)
-
     def _damage(self, damage: Damage) -> None:
         if not self._is_more_of_the_same(damage):
             self.report.findings.append(self._finding(damage))
         self._tally.damage(damage)
         if self.report.broker_stops_at is None and not self._is_overlooked(damage):
             self.report.broker_stops_at = damage.physical_offset
-        message = damage.message_in_its_place
-        if self._queues and message is not None:
-            self._tell(self._builder.of(message), message)
-        elif self._queues:
-            self._queues.damage(damage)
+        described = self._queues.damage(damage) if self._queues else None
+        if self._index and described is not None:
+            self._index.on_messages(described)
 
     def _is_overlooked(self, damage: Damage) -> bool:
         """Return whether the scan of a broker continues after a damage.
@@ -372,7 +366,7 @@ class Verification:
         """
         if self._store.commit_log.has_entries:
             return damage.code not in DLEDGER_STOPS_AT
-        return damage.code in BROKER_OVERLOOKS or is_empty_body(damage)
+        return damage.code in UNCHECKED or is_empty_body(damage)
 
     def _finding(self, damage: Damage) -> Finding:
         log = self._store.commit_log

@@ -20,6 +20,7 @@ class DamageKind(NamedTuple):
 
 
 KINDS = {
+    # code: is_read, has_record, is_checked, is_served, is_dispatched
     "bad-magic": DamageKind(True, True, True, False, False),
     "bad-size": DamageKind(True, True, True, False, False),
     "bad-length": DamageKind(True, True, True, False, False),
@@ -45,3 +46,6 @@ def codes(**wanted: bool) -> frozenset[str]:
     return frozenset(
         code for code, kind in KINDS.items() if all(getattr(kind, name) is value for name, value in wanted.items())
     )
+
+
+UNCHECKED = codes(is_checked=False)

@@ -32,6 +32,7 @@ from rmqctl.kernels.cq_unit_compare import (
     PLAIN,
 )
 from rmqctl.kernels.dispatch_scan import DELAYED
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.logfile.record_reader import RecordReader
 from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Damage, Message
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -186,23 +187,26 @@ class QueueCrosscheck:
             except OSError as error:
                 self._give_up(key, error)
 
-    def damage(self, damage: Damage) -> None:
-        """Process a damaged place of the log.
+    def damage(self, damage: Damage) -> DispatchColumns | None:
+        """Process a damaged place of the log, and return the message in it.
 
-        A message in it with right lengths has a unit. If a unit points to other damage, the message is lost, but the
-        unit is not wrong.
+        A message with right lengths, in its place, has a unit. If a unit points to other damage, the message is lost,
+        but the unit is not wrong.
         """
         message = damage.message_in_its_place
-        if message is not None:
-            self.on_messages(self._builder.of(message).messages, message)
-        else:
+        if message is None:
             self._lost.append((damage.physical_offset, damage.end))
+            return None
+        described = self._builder.of(message)
+        self.on_messages(described.messages, message)
+        return described
 
-    def finish(self, log_end: int) -> None:
+    def finish(self, log_end: int, damage_end: int = OFFSET_MAX) -> None:
         """Check the units that no message confirmed.
 
-        `log_end` is the end of the last good record (physical offset).
+        `log_end` is the end of the last good record. Damage from `damage_end` on does not count.
         """
+        self._lost = [lost for lost in self._lost if lost[0] < damage_end]
         self._units.finish()
         rest = self._unconfirmed(log_end)
         for key, cursor in list(self._cursors.items()):

@@ -15,7 +15,7 @@ from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
 from rmqctl.store.read.commit_log import FILE_OVERLAP
 
 if TYPE_CHECKING:
-    from rmqctl.format.message import Damage, Message
+    from rmqctl.format.message import Damage
     from rmqctl.operations.placeholder.planner import Placeholders
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -35,19 +35,17 @@ class KeptLog:
         self.oldest = 0  # the store time of the first message
         self.rejected: Counter[str] = Counter()  # messages that clients reject, by the code of the finding
         self._store = store
-        self._builder = builder
         self._blocks = placeholders.blocks
         self._damages: list[Damage] = []
 
-    def take(self, described: DispatchColumns, damaged: Message | None = None) -> None:
-        """Take messages.
+    def take(self, described: DispatchColumns) -> None:
+        """Take messages."""
+        self.rejected += client_audit.count_rejected(described.messages)
+        self.queues.on_messages(described.messages)
+        self._count(described)
 
-        If the only one has damaged content and right lengths, `damaged` is this message.
-        """
+    def _count(self, described: DispatchColumns) -> None:
         messages = described.messages
-        if damaged is None:
-            self.rejected += client_audit.count_rejected(messages)
-        self.queues.on_messages(messages, damaged)
         if self.index is not None:
             self.index.on_messages(described)
         self.spans.on_messages(messages)
@@ -60,19 +58,16 @@ class KeptLog:
     def take_damage(self, damage: Damage) -> None:
         """Take a damaged place that stays as it is. A unit may lead to the message in it."""
         self._damages.append(damage)
-        message = damage.message_in_its_place
-        if message is not None:
-            self.take(self._builder.of(message), message)
+        described = self.queues.damage(damage)
+        if described is not None:
+            self._count(described)
 
     def finish(self, end: int) -> None:
         """Compare the units that no message has confirmed.
 
         `end` is the physical offset at which the log ends. Raises Unreadable if a queue cannot be read.
         """
-        for damage in self._damages:
-            if damage.message_in_its_place is None and damage.physical_offset < end:
-                self.queues.damage(damage)
-        self.queues.finish(end)
+        self.queues.finish(end, damage_end=end)
         if self.index is not None:
             self.index.finish()
         for finding in self.queues.findings:

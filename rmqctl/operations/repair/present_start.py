@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.format.damage_kinds import codes
+from rmqctl.format.damage_kinds import UNCHECKED
 from rmqctl.operations.plan import Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.config import store_path
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rmqctl.store.recovery.simulation import RestartOutcome
 
 
-UNCHECKED = codes(is_checked=False)
 FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
 
 
