@@ -18,7 +18,7 @@ from rmqctl.errors import Unreadable
 from rmqctl.forensics.audit.index_audit import IndexAudit, TagsCounts
 from rmqctl.forensics.audit.index_entries import IndexEntries
 from rmqctl.forensics.finding import Finding
-from rmqctl.format.message import Damage, Message
+from rmqctl.format.message import Damage
 from rmqctl.store.config.store_path import INDEX
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.file_scan import RecordRun
@@ -112,18 +112,12 @@ def compare(
     audit: IndexAudit, builder: DispatchRequestBuilder, items: Iterable[ScanItem | RecordRun | ZeroTail]
 ) -> None:
     """Compare all messages of `items` with the index, and finish the audit."""
-    for item in items:
+    for item in builder.runs(items):
         if isinstance(item, RecordRun):
             audit.on_messages(item.result)
-        elif (message := _message_of(item)) is not None:
-            audit.on_messages(builder.of(message))
+        elif isinstance(item, Damage) and item.message_in_its_place is not None:
+            audit.on_messages(builder.of(item.message_in_its_place))
     audit.finish()
-
-
-def _message_of(item: ScanItem | ZeroTail) -> Message | None:
-    if isinstance(item, Damage):
-        return item.message_in_its_place
-    return item if isinstance(item, Message) else None
 
 
 def join_checks(store: ReadOnlyStore, files: Sequence[FileProof], parts: Sequence[PartProof]) -> JoinedChecks | None:

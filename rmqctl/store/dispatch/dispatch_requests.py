@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.commit_log import CommitLog
+
+Item = TypeVar("Item")  # what a scan yields besides messages
 
 
 class DispatchColumns(NamedTuple):
@@ -109,30 +111,20 @@ class DispatchRequestBuilder:
         self.with_keys = self.with_tags = False
 
     def scan(
-        self,
-        log: CommitLog,
-        *,
-        threads: int,
-        start: int | None = None,
-        stop: int | None = None,
-        summary: ScanSummary | None = None,
-        check_bodies: bool = True,
-        exact: bool = False,
+        self, log: CommitLog, summary: ScanSummary | None = None, **how: Any
     ) -> Iterator[Blank | Damage | RecordRun]:
-        """Scan the log as `CommitLog.scan_columns` does.
+        """Scan the log as `CommitLog.scan_columns` does, which explains `how`.
 
-        The `result` of each record run is its DispatchColumns. A message that the scan yields on its own, because it is
-        long or of DLedger, is a record run, too. Raises OSError.
+        The `result` of each record run is its DispatchColumns. Raises OSError.
         """
-        for item in log.scan_columns(
-            summary or ScanSummary(),
-            self.take,
-            threads=threads,
-            start=start,
-            stop=stop,
-            check_bodies=check_bodies,
-            exact=exact,
-        ):
+        return self.runs(log.scan_columns(summary or ScanSummary(), self.take, **how))
+
+    def runs(self, items: Iterable[Item | Message]) -> Iterator[Item | RecordRun]:
+        """Yield the items of a scan, with each single message as a record run.
+
+        A scan yields a message on its own if it is long, or of DLedger.
+        """
+        for item in items:
             if isinstance(item, Message):
                 yield RecordRun(item.physical_offset, item.size, 1, self.of(item))
             else:
