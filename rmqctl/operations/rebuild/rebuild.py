@@ -36,7 +36,7 @@ from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder, Bui
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts
 from rmqctl.operations.rebuild.index_builder import IndexBuilder, IndexCounts
 from rmqctl.operations.rebuild.interrupted import REBUILD_FILE, Interrupted
-from rmqctl.operations.rebuild.places.placed_queues import MISPLACED, PlacedQueues
+from rmqctl.operations.rebuild.places.placed_queues import PlacedQueues
 from rmqctl.operations.rebuild.queue_builder import QueueBuilder
 from rmqctl.operations.rebuild.repaired_log import LogCounts, RepairedLog
 from rmqctl.operations.rebuild.selection import wanted_queues
@@ -303,8 +303,8 @@ class Rebuild:
             self._put(described)
             if not isinstance(item, Damage):
                 self.log.lose_fillers(described.messages)
-        if self._placed is not None and (misplaced := self.log.misplaced(item)) is not None:
-            self._placed.put(misplaced, MISPLACED)
+        if self._placed is not None:
+            self._placed.put(item)
         if isinstance(item, Damage):
             self.log.lose(item, self.result.log)
         self.result.log.position = max(self.result.log.position, item.end)
@@ -316,8 +316,6 @@ class Rebuild:
         if self.selection.queues:
             self._queues.put(described)
             self._batches.put(described)
-            if self._placed is not None:
-                self._placed.put(described)
         if self.selection.index:
             self._index.put(described)
 
@@ -335,10 +333,7 @@ class Rebuild:
         others = self._placed_queues(self._placed.keys if self._placed is not None else ())
         if others is not None:
             for item in self.log.items(self.result.begin):
-                for described in self.log.described(item):
-                    others.put(described)
-                if (misplaced := self.log.misplaced(item)) is not None:
-                    others.put(misplaced, MISPLACED)
+                others.put(item)
                 if is_over():
                     return False
         for placed in filter(None, (self._placed, others)):

@@ -209,6 +209,7 @@ class LogPass(ABC):
         self._log = log
         self._queues = queues
         self._known = known
+        self._limit = OFFSET_MAX  # where the log ends, as far as is known
 
     def on_messages(self, messages: Rows, limit: int = OFFSET_MAX) -> None:
         """Pass over successive good messages (rows of DISPATCH_COLUMNS).
@@ -217,7 +218,8 @@ class LogPass(ABC):
         """
         offsets, ends = messages["physical_offset"], messages["physical_offset"] + messages["size"]
         within, behind = int(np.searchsorted(ends, limit, "right")), min(int(ends[-1]), limit)
-        while self.position < behind and self._goes_on(limit):
+        self._limit = limit
+        while self.position < behind and self._goes_on():
             first = _row_at(offsets, self.position)
             until = 0 if first is None else min(self._known.until(messages, first), within)
             if first is None or until <= first:
@@ -226,7 +228,7 @@ class LogPass(ABC):
                 self._take(messages[first:until], int(ends[until - 1]))
 
     @abstractmethod
-    def _goes_on(self, limit: int) -> bool:
+    def _goes_on(self) -> bool:
         """Return whether the broker reads on at `position`."""
 
     @abstractmethod
@@ -294,7 +296,7 @@ class RecoveryScan(LogPass):
             self._step()
         return self.end
 
-    def _goes_on(self, limit: int) -> bool:  # noqa: ARG002 -- it finds the limit itself
+    def _goes_on(self) -> bool:
         return self.end is None
 
     def _step(self) -> None:
@@ -361,15 +363,16 @@ class ReputPass(LogPass):
 
     def finish(self, log_end: int) -> None:
         """Dispatch up to the log's end."""
-        while self._goes_on(log_end):
+        self._limit = log_end
+        while self._goes_on():
             self._step()
         if self._reput_from >= log_end:  # `log_end` may be before a place where no file was
             self.hangs_at = None
 
-    def _goes_on(self, limit: int) -> bool:
+    def _goes_on(self) -> bool:
         if self._file is not None:
-            return self._reput_from < limit or self._log.rules.dispatches_whole_files  # it is left at its end
-        if self._reput_from >= limit:
+            return self._reput_from < self._limit or self._log.rules.dispatches_whole_files  # it is left at its end
+        if self._reput_from >= self._limit:
             return False
         self._file = self._log.readable_at(self._reput_from)
         if self._file is not None and self._file.file_from_offset % self._log.file_size:

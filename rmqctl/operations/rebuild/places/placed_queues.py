@@ -34,15 +34,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from rmqctl.format.columns import Flags, Numbers, Row, Rows
+    from rmqctl.format.message import Blank, Damage
     from rmqctl.operations.rebuild.built_queue import BuiltQueue
     from rmqctl.operations.rebuild.repaired_log import RepairedLog
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
+    from rmqctl.store.read.file_scan import RecordRun
 
 BLOCK = 16384  # units
 NO_NUMBER, DROPPED = -(2**32), -(2**33)
-# a message of the queue, in log order; `light` is 0 for the queue's own messages, else LIGHT, EXCLUDED or MISPLACED
-MESSAGES = row_type("i8 physical_offset queue_offset tags_code store_timestamp", "i4 size traits light")
+# a message of the queue, in log order; `kind` is 0 for the queue's own messages, else LIGHT, EXCLUDED or MISPLACED
+MESSAGES = row_type("i8 physical_offset queue_offset tags_code store_timestamp", "i4 size traits kind")
 # named in INNER_MULTI_DISPATCH; the same, of a topic that later versions leave out; with another PHYSICALOFFSET
 LIGHT, EXCLUDED, MISPLACED = 1, 2, 3
 
@@ -67,10 +69,17 @@ class PlacedQueues:
         """Return the queues whose messages are collected."""
         return self._portions.keys()
 
-    def put(self, described: DispatchColumns, own_kind: int = 0) -> None:
-        """Collect the next messages of the log, which must be in log order.
+    def put(self, item: Blank | Damage | RecordRun) -> None:
+        """Collect the messages of the next item of the log."""
+        for described in self._log.described(item):
+            self._put(described)
+        if (misplaced := self._log.misplaced(item)) is not None:
+            self._put(misplaced, MISPLACED)
 
-        `own_kind` is MISPLACED for a message that only an existing unit gives a place.
+    def _put(self, described: DispatchColumns, kind: int = 0) -> None:
+        """Collect messages.
+
+        `kind` is MISPLACED for a message that only an existing unit gives a place.
         """
         added = [key in self._portions for key in self._keys[len(self._is_wanted) :]]
         self._is_wanted = np.concatenate((self._is_wanted, np.array(added, np.bool_)))
@@ -78,7 +87,7 @@ class PlacedQueues:
         own = rows[self._is_wanted[rows["queue"]]]
         own = own[np.argsort(own["queue"], kind="stable")]
         for part in np.split(own, np.flatnonzero(np.diff(own["queue"])) + 1) if len(own) else ():
-            self._keep(part, own_kind)
+            self._keep(part, kind)
         for at in rows["physical_offset"][rows["traits"] & MULTI_DISPATCH != 0].tolist():
             for row, is_left_out in self._log.light_rows(at, lambda number: self._keys[number] in self._portions):
                 self._keep(row, EXCLUDED if is_left_out else LIGHT)
@@ -87,18 +96,18 @@ class PlacedQueues:
         """Yield the built queues. `open_queue` returns the receiver of a queue's units."""
         for key, rows in self._spool.gathered(self._portions).items():
             messages = np.frombuffer(rows, MESSAGES)
-            if messages["light"].any():  # they were kept behind the queue's own messages of the same batch
+            if messages["kind"].any():  # they were kept behind the queue's own messages of the same batch
                 messages = messages[np.argsort(messages["physical_offset"], kind="stable")]
             if queue := self._build(key, messages, open_queue):
                 yield queue
 
-    def _keep(self, rows: Rows, light: int = 0) -> None:
+    def _keep(self, rows: Rows, kind: int = 0) -> None:
         """Keep messages of one queue, given as rows of DISPATCH_COLUMNS."""
         topic, queue_id = key = self._keys[rows[0]["queue"]]
         messages = np.zeros(len(rows), MESSAGES)
         for name in ("physical_offset", "queue_offset", "tags_code", "store_timestamp", "size", "traits"):
             messages[name] = rows[name]
-        messages["light"] = light
+        messages["kind"] = kind
         if topic == SCHEDULE_TOPIC:
             delayed = messages["traits"] & DELAYED != 0
             messages["tags_code"][delayed] = messages["store_timestamp"][delayed] + self._log.delay_of(queue_id)
@@ -110,9 +119,9 @@ class PlacedQueues:
         """Build a queue, or return None if no message has a place in it."""
         messages = self._without_misplaced(key, messages)
         numbers, dropped = messages["queue_offset"], messages[:0]
-        if messages["light"].any():
+        if messages["kind"].any():
             numbers = self._light_numbers(messages, in_order(self._units(key, messages)[0]))
-            dropped = messages[(numbers == DROPPED) & (messages["light"] != EXCLUDED)]
+            dropped = messages[(numbers == DROPPED) & (messages["kind"] != EXCLUDED)]
             messages, numbers = messages[numbers != DROPPED], numbers[numbers != DROPPED]
         numbers = np.where((numbers >= 0) & (numbers < PLACES_MAX), numbers, NO_NUMBER)
 
@@ -155,14 +164,14 @@ class PlacedQueues:
 
     def _without_misplaced(self, key: QueueKey, messages: Rows) -> Rows:
         """Leave out misplaced messages to which no existing unit leads."""
-        is_misplaced = messages["light"] == MISPLACED
+        is_misplaced = messages["kind"] == MISPLACED
         if not is_misplaced.any():
             return messages
         stays = ~is_misplaced
         for run in self._units(key, messages)[0]:
             stays[run.message : run.message_end] = True
         messages = messages[stays]
-        messages["light"][messages["light"] == MISPLACED] = 0
+        messages["kind"][messages["kind"] == MISPLACED] = 0
         return messages
 
     def _light_numbers(self, messages: Rows, units: Sequence[Run]) -> Numbers:
@@ -178,17 +187,17 @@ class PlacedQueues:
             numbers[0] = numbers[1] - 1  # one damaged number moves no other message
         end = behind = 0
         for at, message in enumerate(messages):
-            number, is_left_out = int(numbers[at]), message["light"] == EXCLUDED
+            number, is_left_out = int(numbers[at]), message["kind"] == EXCLUDED
             lost = self._log.lost.between(behind, int(message["physical_offset"])) // MIN_SIZE
             if places[at] >= 0:
                 number = int(places[at])
-            elif message["light"] and (
+            elif message["kind"] and (
                 (is_left_out and self._leaves_topics_out and (at < last_served or not behind))
                 or (number < end and (number > 0 or is_left_out))  # as `gets_no_unit`
             ):
                 numbers[at] = DROPPED
                 continue
-            elif message["light"] and (number == 0 or (behind and number - end > lost)):
+            elif message["kind"] and (number == 0 or (behind and number - end > lost)):
                 number = end
             numbers[at], end, behind = number, max(end, number + 1), _end_of(message)
         return numbers
@@ -240,7 +249,7 @@ class PlacedQueues:
         """
         places = _places(placed, len(messages))
         unplaced = places < 0
-        misnumbered = ~unplaced & (messages["queue_offset"] != places) & (messages["light"] == 0)
+        misnumbered = ~unplaced & (messages["queue_offset"] != places) & (messages["kind"] == 0)
         counts.misnumbered = int(np.count_nonzero(misnumbered))
         begins = np.flatnonzero((numbers[:-1] == 0) & (numbers[1:] == 1) & ~unplaced[:-1])
         if len(begins) and begins[-1] > 0:
