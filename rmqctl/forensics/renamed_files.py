@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.format.message import Blank
+from rmqctl.format.message import Blank, Damage
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rmqctl.format.message import Damage, Message
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-    from rmqctl.store.read.file_scan import RecordRun
+    from rmqctl.store.read.file_scan import RecordRun, ScanItem
 
 HEAD_SIZE = 8  # bytes: the size and the magic code of a file's first record
 MISPLACED = "bad-physical-offset"
@@ -45,16 +44,13 @@ class RenamedFiles:
         self._counts: dict[str, int] = {}
         self._with_good: set[str] = set()
 
-    def good(self, item: Message | Blank | RecordRun) -> None:
-        """Process records with a correct PHYSICALOFFSET. Ignore blanks."""
-        if not isinstance(item, Blank):
+    def put(self, item: ScanItem | RecordRun) -> None:
+        """Process the next item of the log."""
+        if not isinstance(item, Damage | Blank):
             self._with_good.add(self._name_of(item.physical_offset))
-
-    def damage(self, damage: Damage) -> None:
-        """Process a damaged place of the log."""
-        if damage.code == MISPLACED and damage.message is not None:
-            name = damage.path or self._name_of(damage.physical_offset)
-            self._moved.setdefault(name, set()).add(damage.physical_offset - damage.message.stored_physical_offset)
+        elif isinstance(item, Damage) and item.code == MISPLACED and item.message is not None:
+            name = item.path or self._name_of(item.physical_offset)
+            self._moved.setdefault(name, set()).add(item.physical_offset - item.message.stored_physical_offset)
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def found(self) -> Iterator[RenamedFile]:

@@ -110,7 +110,7 @@ class _Attribution:
         self._facts = facts
         self._groups: dict[tuple[str, str], Group] = {}
         self._ranges = DamagedRanges()
-        self._moved: set[int] = set()
+        self._misnamed: set[int] = set()
         self._touching: dict[QueueKey, Group] = {}
         self._right = {
             path: str(PurePosixPath(path).with_name(right.name)) for path, (_, right) in facts.renamed.items()
@@ -311,9 +311,9 @@ class _Attribution:
         return self._ranges.near(at, at + finding.size)
 
     def _queues(self, of_queue: dict[QueueKey, list[Finding]]) -> None:
-        moved = misnamed_records(of_queue)
-        numbers = self._records("record-of-another-queue", [one for found in moved.values() for _, one in found])
-        self._moved = set(moved)
+        misnamed = misnamed_records(of_queue)
+        numbers = self._records("record-of-another-queue", [one for found in misnamed.values() for _, one in found])
+        self._misnamed = set(misnamed)
         rest = {key: [one for one in found if id(one) not in numbers] for key, found in of_queue.items()}
         rest = {key: found for key, found in rest.items() if found}
         replaced, of_tags = replaced_file(rest, self._facts), with_other_tags(rest)
@@ -362,7 +362,7 @@ class _Attribution:
         """Attribute findings of the index to changed records, or to the index."""
         rest = []
         for finding in findings:
-            if finding.physical_offset not in self._moved:
+            if finding.physical_offset not in self._misnamed:
                 rest.append(finding)
                 continue
             path = self._facts.file_of(finding.physical_offset)  # the topic is a part of what the index hashes

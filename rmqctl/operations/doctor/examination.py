@@ -222,10 +222,7 @@ class Examiner:
                 item = found
             if self._simulation is not None:
                 self._simulation.hear(item)
-            if isinstance(item, Damage):
-                self._renamed.damage(item)
-            else:
-                self._renamed.good(item)
+            self._renamed.put(item)
             yield item
 
     def _restart(self) -> RestartOutcome | None:

@@ -30,6 +30,7 @@ from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.profile import start_rules
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.operations.placeholder.blocks import are_served
 from rmqctl.operations.placeholder.planner import Placeholders
 from rmqctl.operations.repair.kept_log import KeptLog
@@ -42,7 +43,7 @@ from rmqctl.store.read.file_scan import FileScan, RecordRun, end_position, next_
 from rmqctl.store.recovery.data_loss import NO_RECORDS, DataLoss, LossCounter
 from rmqctl.store.recovery.replay import LONGEST_V1_TOPIC
 from rmqctl.store.recovery.rules import Mode, start_file, third_from_end
-from rmqctl.text import counted
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,10 +204,19 @@ class RecoveryAnalysis:
         """Analyse the store, and fill the attributes.
 
         Raises Unreadable if a part of the log, or a queue, cannot be read. Raises BadRequest if more bytes of the log
-        need placeholders than the policy allows.
+        need placeholders than the policy allows, unless a wrong file name explains that.
         """
-        for item in self._builder.scan(self._store.commit_log, threads=self._policy.threads):
-            self._see(item)
+        items = self._builder.scan(self._store.commit_log, threads=self._policy.threads)
+        try:
+            for item in items:
+                self._renamed.put(item)
+                self._see(item)
+        except BadRequest:
+            for item in items:
+                self._renamed.put(item)
+            self._check_names_on_grid()  # a wrong name is why placeholders would need too many bytes
+            raise
+        self._check_names_on_grid()
         if self._pending and self._policy.keep_going:
             self._end_at_damage(self._pending)
         elif self._pending:
@@ -218,13 +228,29 @@ class RecoveryAnalysis:
         self.notes += [note_of_gap(self._store, gap) for gap in self.kept.gaps(end)]
         self.notes += [*notes_of_misplaced(self._store, self.kept.damages(end)), *notes_of_renamed(self.renamed)]
 
+    def _check_names_on_grid(self) -> None:
+        """Raise Unreadable if a renamed log file has a name off the grid.
+
+        Brokers read at the physical offset modulo the file size (CommitLog.getData), so that they may serve all of a
+        file whose name is no multiple of the file size. A repair would lose that.
+        """
+        size = self._store.commit_log.queue.file_size
+        for file in self.renamed:
+            is_free = self._store.storage.entry(file.right_path).kind is Kind.MISSING
+            if file.records and is_free and int(file.path.name) % size:
+                raise Unreadable(
+                    f"its name is no multiple of the file size, and all its {counted(file.records, 'record')} say the "
+                    f"offsets of {file.right_path.name}: it was renamed; nothing was changed",
+                    path=file.name,
+                    hint=f"rename it back: mv -n {quoted(file.path)} {quoted(file.right_path)}",
+                )
+
     def _see(self, item: Blank | Damage | RecordRun) -> None:
         if not isinstance(item, Damage):
             if self._pending:
                 self._replace_pending(item.physical_offset)
             if self._passed[-1]:
                 self._passed.append([])
-            self._renamed.good(item)
         end_at = self._policy.end_at
         if end_at is not None and not self.end.is_final and item.end > end_at:
             self.end.reason = f"no file has {end_at}: brokers of {self._policy.profile.label} wait there for ever"
@@ -258,7 +284,6 @@ class RecoveryAnalysis:
         self.losses.messages(described.messages)
 
     def _damage(self, damage: Damage) -> None:
-        self._renamed.damage(damage)
         if damage.code in UNREADABLE:
             path = damage.path or self._store.commit_log.path_of(damage.physical_offset)
             raise Unreadable(damage.detail, path=path, offset=damage.physical_offset, hint=read_hint(damage.detail))

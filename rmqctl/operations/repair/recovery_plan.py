@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import Unreadable
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
-from rmqctl.logfile.system.storage import Kind
 from rmqctl.operations.plan import AddLogFile, RepairPlan
 from rmqctl.operations.repair.analysis import RecoveryAnalysis, RecoveryPolicy
 from rmqctl.operations.repair.leaves import findings_after
@@ -44,12 +43,11 @@ from rmqctl.operations.repair.notes import notes_of_findings, notes_of_passed_ov
 from rmqctl.operations.repair.recovery_steps import RecoverySteps
 from rmqctl.operations.repair.rehearsal import compared, rehearse
 from rmqctl.store.recovery.data_loss import DataLoss
-from rmqctl.text import counted, quoted
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from rmqctl.forensics.renamed_files import RenamedFile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
     from rmqctl.store.recovery.simulation import RestartOutcome
@@ -148,7 +146,6 @@ def _try(store: ReadOnlyStore, policy: RecoveryPolicy, fingerprint: Fingerprint)
     while True:
         with closing(RecoveryAnalysis(store, policy)) as analysis:
             analysis.run()
-            check_names_on_grid(store, analysis.renamed)
             if analysis.needs_placeholders <= policy.replaced_at:
                 return _planned(store, policy, analysis, fingerprint)
         policy = replace(policy, replaced_at=policy.replaced_at | analysis.needs_placeholders)
@@ -193,24 +190,6 @@ def _planned(
     unchanged = made.misnamed.queues | (asked - plan.queues_to_rebuild)
     leaves = findings_after(store, kept, plan, unchanged) + unplaced
     return _Try(analysis, replace(plan, leaves=leaves, notes=(*plan.notes, *notes_of_findings(leaves))), now, hangs_at)
-
-
-def check_names_on_grid(store: ReadOnlyStore, renamed: Iterable[RenamedFile]) -> None:
-    """Raise Unreadable if a renamed log file has a name off the grid.
-
-    Brokers read at the physical offset modulo the file size (CommitLog.getData), so that they may serve all of a file
-    whose name is no multiple of the file size. A repair would lose that.
-    """
-    size = store.commit_log.queue.file_size
-    for file in renamed:
-        is_free = store.storage.entry(file.right_path).kind is Kind.MISSING
-        if file.records and is_free and int(file.path.name) % size:
-            raise Unreadable(
-                f"its name is no multiple of the file size, and all its {counted(file.records, 'record')} say the "
-                f"offsets of {file.right_path.name}: it was renamed; nothing was changed",
-                path=file.name,
-                hint=f"rename it back: mv -n {quoted(file.path)} {quoted(file.right_path)}",
-            )
 
 
 def check_none_set_aside(store: ReadOnlyStore) -> None:
