@@ -91,7 +91,11 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+# the verbs inherit the settings
+@click.command(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
+)
 @click.version_option(__version__, "-V", "--version", prog_name="rmqctl")
 @click.option("--debug", is_flag=True, help="Show a Python traceback if an unexpected error happens.")
 def rmqctl(debug: bool) -> None:

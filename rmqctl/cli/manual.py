@@ -87,8 +87,7 @@ def _as_it_is(paragraph: str) -> str:
 
 
 def _page(name: str, command: click.Command, parent: click.Context) -> str:
-    settings = command.context_settings  # click.Context does not take them from the command
-    context = click.Context(command, info_name=name, parent=None if command is rmqctl else parent, **settings)
+    context = parent if command is rmqctl else click.Context(command, info_name=name, parent=parent)
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     summary = paragraphs[0].split("\n")[0].rstrip(".?")
     parts = [
@@ -102,27 +101,14 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
         takes_dry_run = any("--dry-run" in parameter.opts for parameter in command.params)
         texts = (*WHICH_USER, WHICH_USER_DRY_RUN) if takes_dry_run else WHICH_USER
         parts.append(_section("WHICH USER TO RUN AS", "\n.PP\n".join(escaped(text) for text in texts)))
-    parts.append(
-        _section(
-            "EXAMPLES",
-            "\n".join(f".TP\n{escaped(what)}:\n\\fB{escaped(line)}\\fR" for line, what in _examples(command, context)),
-        )
-    )
+    examples = (f".TP\n{escaped(what)}:\n\\fB{escaped(line)}\\fR" for line, what in _examples(command, context))
+    parts.append(_section("EXAMPLES", "\n".join(examples)))
     if command is rmqctl:
-        parts.append(
-            _section(
-                "VERBS",
-                "\n".join(f".TP\n\\fB{escaped(verb)}\\fR\n{escaped(text)}" for verb, (_, text) in VERBS.items()),
-            )
-        )
-    codes = command.exit_code_meanings() if isinstance(command, Verb) else EXIT_CODE_MEANINGS
-    parts.append(
-        _section(
-            "EXIT STATUS",
-            "\n".join(f".TP\n\\fB{int(code)}\\fR\n{escaped(meaning)}" for code, meaning in codes.items()),
-        )
-    )
-    parts.append(_section("SEE ALSO", ", ".join(_see_also(name))))
+        verbs = (f".TP\n\\fB{escaped(verb)}\\fR\n{escaped(text)}" for verb, (_, text) in VERBS.items())
+        parts.append(_section("VERBS", "\n".join(verbs)))
+    meanings = command.exit_code_meanings() if isinstance(command, Verb) else EXIT_CODE_MEANINGS
+    codes = (f".TP\n\\fB{int(code)}\\fR\n{escaped(meaning)}" for code, meaning in meanings.items())
+    parts += [_section("EXIT STATUS", "\n".join(codes)), _section("SEE ALSO", ", ".join(_see_also(name)))]
     return "\n".join(parts) + "\n"
 
 
@@ -157,19 +143,6 @@ def _options(command: click.Command, context: click.Context) -> list[str]:
 
 def _section(title: str, body: str) -> str:
     return f".SH {title}\n{body}"
-
-
-def main() -> None:
-    """Write the man pages into the folder named on the command line."""
-    folder = Path(sys.argv[1])
-    for name, source in pages().items():
-        path = folder / f"man{name[-1]}" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source)
-
-
-if __name__ == "__main__":
-    main()
 
 
 def escaped(text: str) -> str:
@@ -249,3 +222,16 @@ def _inline(text: str) -> str:
     pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*|(?<![\w/*])\*[^*\s][^*]*\*(?![\w*]))", text)
     line = "".join(_in_font(piece) if at % 2 else escaped(piece) for at, piece in enumerate(pieces))
     return f"\\&{line}" if line.startswith((".", "'")) else line
+
+
+def main() -> None:
+    """Write the man pages into the folder named on the command line."""
+    folder = Path(sys.argv[1])
+    for name, source in pages().items():
+        path = folder / f"man{name[-1]}" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+
+
+if __name__ == "__main__":
+    main()

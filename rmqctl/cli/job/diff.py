@@ -67,7 +67,6 @@ COLUMNS = {
     "--limit",
     type=COUNT,
     default=DEFAULT_LIMIT,
-    show_default=True,
     help="List at most this many differences, the first ones in the log.",
 )
 @spark_options

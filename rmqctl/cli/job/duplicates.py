@@ -46,7 +46,6 @@ COLUMNS = {
     "--limit",
     type=POSITIVE,
     default=LIMIT,
-    show_default=True,
     help="Print at most this many messages with their copies.",
 )
 @spark_options

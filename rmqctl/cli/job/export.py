@@ -66,7 +66,6 @@ class ExportOptions:
     "--mode",
     type=MODES,
     default="error",
-    show_default=True,
     help="What to do if DIR has files, or if the table exists: end with an error, replace what earlier exports have "
     "written, or keep it and add messages.",
 )
@@ -74,7 +73,6 @@ class ExportOptions:
     "--file-mib",
     type=click.IntRange(1, FILE_MIB_MAX),
     default=FILE_MIB,
-    show_default=True,
     help="The size, in MiB, that a file should have. Smaller files of a topic and day are merged.",
 )
 @click.option(
@@ -82,13 +80,11 @@ class ExportOptions:
     "file_format",
     type=click.Choice(("parquet", "jsonl", "csv", ICEBERG)),
     default="parquet",
-    show_default=True,
 )
 @click.option(
     "--body",
     type=click.Choice(("binary", "utf8", "none")),
     default="binary",
-    show_default=True,
     help="`binary` writes bodies as stored, as base64 in JSON Lines and CSV. `utf8` writes the text of decompressed "
     "bodies (zlib, lz4, zstd): in Parquet and Iceberg as a further column bodyText, null where that fails. `none` "
     "writes no bodies.",

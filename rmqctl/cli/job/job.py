@@ -32,11 +32,6 @@ class Jobs(click.Group):
         return list(self.commands)
 
 
-@click.group(
-    name="job",
-    cls=Jobs,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    commands=JOBS,
-)
+@click.group(name="job", cls=Jobs, commands=JOBS)
 def command() -> None:
     """Run a job with Spark, for huge stores, and for many stores at once."""

@@ -68,7 +68,6 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
     "--what",
     type=click.Choice(WHAT),
     default="all",
-    show_default=True,
     help="What to rebuild: the queues, the index, or all.",
 )
 @click.option(

@@ -49,7 +49,6 @@ def spark_options(command: F) -> F:
         "--split-mib",
         type=mib,
         default=SPLIT_MIB,
-        show_default=True,
         help="The size, in MiB, of the part of the log that each task reads.",
     )
     return spark_target_options(split(command))

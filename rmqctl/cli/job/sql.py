@@ -66,7 +66,6 @@ class FileOptions:
     "--limit",
     type=POSITIVE,
     default=LIMIT,
-    show_default=True,
     help="Print at most this many rows. With --to, all rows are written.",
 )
 @click.option(
@@ -81,14 +80,12 @@ class FileOptions:
     "file_format",
     type=click.Choice(("parquet", "jsonl", "csv")),
     default="parquet",
-    show_default=True,
     help="The format of the files in DIR.",
 )
 @click.option(
     "--mode",
     type=MODES,
     default="error",
-    show_default=True,
     help="What to do if DIR has files: end with an error, replace what `job export` or `job sql` has written, or keep "
     "it and add files.",
 )

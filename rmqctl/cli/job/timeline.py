@@ -52,14 +52,12 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
     "interval_ms",
     type=Interval(),
     default="1m",
-    show_default=True,
     help="The length of an interval, 1s to 1d.",
 )
 @click.option(
     "--by",
     type=click.Choice(("broker", "topic")),
     default="broker",
-    show_default=True,
     help="Print one line for each broker, or one line for each topic of each broker.",
 )
 @spark_options

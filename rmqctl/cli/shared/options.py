@@ -263,7 +263,6 @@ def output_option(*formats: str) -> Callable[[F], F]:
         "--output",
         type=click.Choice(formats),
         default=formats[0],
-        show_default=True,
         help="The format of stdout.",
     )
     if "csv" not in formats:
@@ -340,9 +339,7 @@ def progress_option(command: F) -> F:
     """Add --progress."""
     choice = click.Choice(("auto", "json", "none"))
     text = "Progress on stderr: a bar on a terminal, JSON lines, or none."
-    return click.option("--progress", "progress_mode", type=choice, default="auto", show_default=True, help=text)(
-        command
-    )
+    return click.option("--progress", "progress_mode", type=choice, default="auto", help=text)(command)
 
 
 def ignore_receipts_option(command: F) -> F:
@@ -357,7 +354,9 @@ def ignore_receipts_option(command: F) -> F:
 def threads_option(command: F) -> F:
     """Add --threads."""
     text = "The number of threads that read the log.  [default: one for each core, at most 8]"
-    return click.option("--threads", type=click.IntRange(1, THREADS_MAX), default=_cores, help=text)(command)
+    return click.option(
+        "--threads", type=click.IntRange(1, THREADS_MAX), default=_cores, show_default=False, help=text
+    )(command)
 
 
 def _cores() -> int:

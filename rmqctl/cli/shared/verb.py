@@ -70,7 +70,6 @@ class Verb(click.Command):
         exit_codes: tuple[ExitCode, ...] = EVERY_VERB,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 110})
         super().__init__(*args, **kwargs)
         complete_names(self.params)
         lines = inspect.cleandoc(examples).splitlines()

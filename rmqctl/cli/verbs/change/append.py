@@ -234,7 +234,6 @@ class AppendOptions:
     "--batch",
     type=POSITIVE,
     default=1,
-    show_default=True,
     help="Append up to this many successive messages of one queue as one batch.",
 )
 @click.option("--sync", is_flag=True, help="Flush each message (or batch) to the disk before the next one is stored.")
@@ -272,7 +271,6 @@ class AppendOptions:
     "--output",
     type=click.Choice(("table", "json", "jsonl")),
     default="table",
-    show_default=True,
     help="The format of stdout.",
 )
 @as_root_option

@@ -87,7 +87,6 @@ SECONDS = click.FloatRange(0, 86_400)
     "--interval",
     type=COUNT,
     default=100,
-    show_default=True,
     help="After each deleted file, wait this many ms before the next file.",
 )
 @click.option(
@@ -100,7 +99,6 @@ SECONDS = click.FloatRange(0, 86_400)
     "--by",
     type=click.Choice(("mtime", "store-timestamp")),
     default="mtime",
-    show_default=True,
     help="Compute the age of a file from its modification time, as brokers do, or from the store time of its last "
     "message.",
 )
@@ -116,7 +114,6 @@ SECONDS = click.FloatRange(0, 86_400)
     "--lock-wait",
     type=SECONDS,
     default=0,
-    show_default=True,
     help="If a broker or rmqctl has the store open, wait at most this many seconds.",
 )
 @click.option(

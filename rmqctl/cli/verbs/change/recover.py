@@ -73,7 +73,6 @@ class RecoverOptions:
     "--mode",
     type=click.Choice(("auto", "normal", "abnormal")),
     default="auto",
-    show_default=True,
     help="The kind of the broker's recovery. `auto` means abnormal if the file `abort` exists, otherwise normal.",
 )
 @profile_option("Recover as brokers of this version do.")
@@ -86,7 +85,6 @@ class RecoverOptions:
     "--placeholders-limit",
     type=SizeType(),
     default="4GiB",
-    show_default=True,
     help="With --keep-going, change nothing if placeholders would fill more than this many bytes of the log, or more "
     "than 10,000 missing log files. The bytes of the missing log files count, too.",
 )

@@ -36,6 +36,7 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
     "--max-bytes-per-second",
     type=SizeType(),
     default=0,
+    show_default=False,
     help="Read at most this many bytes per second. 0 means no limit.",
 )
 @click.option(

@@ -6,9 +6,9 @@ import os
 
 import click
 
-from rmqctl.cli.verbs.config.restore import command as restore
-from rmqctl.cli.verbs.config.set_offset import command as set_offset
-from rmqctl.cli.verbs.config.show import command as show
+from rmqctl.cli.verbs.config import restore, set_offset, show
+
+VERBS = {"show": show.command, "set-offset": set_offset.command, "restore": restore.command}
 
 
 class ConfigVerbs(click.Group):
@@ -29,11 +29,6 @@ class ConfigVerbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(name="config", cls=ConfigVerbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="config", cls=ConfigVerbs, commands=VERBS)
 def command() -> None:
     """Show or change the broker's configuration in the store (config/*.json)."""
-
-
-command.add_command(show)
-command.add_command(set_offset)
-command.add_command(restore)

@@ -150,7 +150,6 @@ class DumpOptions:
     "--context",
     type=COUNT,
     default=DEFAULT_CONTEXT,
-    show_default=True,
     help="With --around, print this many records on each side.",
 )
 @click.option(

@@ -80,7 +80,6 @@ class ServeOptions:
 @click.option(
     "--listen",
     default="127.0.0.1",
-    show_default=True,
     metavar="HOST",
     help="The address of this machine to which slaves connect. `serve` listens on this address.",
 )
@@ -99,17 +98,26 @@ class ServeOptions:
     "Ctrl-C.",
 )
 @click.option(
-    "--ha-port", type=PORT, default=0, help="The port from which slaves copy the log (HA port).  [default: a free port]"
+    "--ha-port",
+    type=PORT,
+    default=0,
+    show_default=False,
+    help="The port from which slaves copy the log (HA port).  [default: a free port]",
 )
 @click.option(
     "--remoting-port",
     type=RemotingPortType(0, 65535),
     default=0,
+    show_default=False,
     help="The port from which slaves copy the configuration. `serve` listens on a second port, too: this port "
     "minus 2.  [default: a free port]",
 )
 @click.option(
-    "--namesrv-port", type=PORT, default=0, help="The port of serve's own name server.  [default: a free port]"
+    "--namesrv-port",
+    type=PORT,
+    default=0,
+    show_default=False,
+    help="The port of serve's own name server.  [default: a free port]",
 )
 @output_option("table", "json")
 @progress_option

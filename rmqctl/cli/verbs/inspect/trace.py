@@ -64,7 +64,6 @@ def trace_options(command: F) -> F:
         "--limit",
         type=POSITIVE,
         default=1000,
-        show_default=True,
         help="If a key has several messages, trace at most this many, the oldest first.",
     )
     topic = click.option("--topic", help="The topic to which the producer sent the message.")

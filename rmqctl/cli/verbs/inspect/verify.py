@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     "--level",
     type=click.IntRange(1, 3),
     default=3,
-    show_default=True,
     help="Level 1 checks the log. Level 2 also checks the queues. Level 3 also checks index, checkpoint and "
     "configuration.",
 )
