@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.job.spark_options import spark_session
 from rmqctl.cli.output.render import count_progress, print_document, print_fields, print_rows, remark
+from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import open_store
 from rmqctl.errors import ExitCode
 from rmqctl.logfile.mapped_file import MappedFile
@@ -81,8 +82,6 @@ class JobRun(NamedTuple):
 class JobOptions:
     """The common options of the jobs that read records."""
 
-    broker_conf: Path | None
-    follow_links: bool
     master: str | None
     remote: str | None
     split_mib: int
@@ -96,10 +95,10 @@ def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[Jo
     The stores are opened before Spark starts. An error of Spark is reported in one line. Raises BadRequest, Unreadable,
     and the errors of `open_store`.
     """
-    opened = [open_store(store, asked.broker_conf, asked.follow_links) for store in dict.fromkeys(stores)]
-    layout = {"followLinks": str(asked.follow_links).lower()} | (
-        {} if asked.broker_conf is None else {"brokerConf": str(asked.broker_conf.absolute())}
-    )
+    opened = [open_store(store) for store in dict.fromkeys(stores)]
+    layout, conf = {"followLinks": str(kept("follow_links")).lower()}, kept("broker_conf")
+    if conf is not None:
+        layout["brokerConf"] = str(conf.absolute())
     with spark_session(asked.master, asked.remote) as spark, count_progress(asked.progress_mode, name) as told:
         from rmqctl.spark.session.spark_error import quiet_query_logs, spark_errors
         from rmqctl.spark.session.task_watch import watched

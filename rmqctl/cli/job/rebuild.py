@@ -26,6 +26,7 @@ from rmqctl.cli.output.printable import printable
 from rmqctl.cli.shared.confirm import change_options, check_can_ask
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import ChangeInterruption
+from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import open_store, output_option, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner_of, other_owner
 from rmqctl.cli.shared.verb import Verb
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from rmqctl.operations.rebuild.rebuild_in_task import BuiltInTask, Refused
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
-    Opened = Callable[[Path], AbstractContextManager[tuple[ReadOnlyStore, Fingerprint]]]
 
 # exit codes of stores, from the best to the worst; all others are worse
 BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS))
@@ -80,8 +80,6 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
 @progress_option
 def command(
     stores: tuple[Path, ...],
-    broker_conf: Path | None,
-    follow_links: bool,
     what: str,
     all_topics: bool,
     profile: str | None,
@@ -111,16 +109,16 @@ def command(
     stores of a job must belong to one user. The owner of the stores must have the right to read Python, rmqctl and
     Java.
     """
-    if len(stores) > 1 and broker_conf is not None:
+    if len(stores) > 1 and kept("broker_conf") is not None:
         raise click.UsageError("--broker-conf describes one broker: give only one STORE")
     if len(stores) > 1 and output == "json":
         raise click.UsageError("-o json prints one document: for several stores, use -o jsonl, one line each")
     _check_different(stores)
     selected = selection(what, RebuildOptions(all_topics=all_topics))
     how = HowToRebuild(dry_run, yes, output, 1, progress_mode, selected, profile=profile)
-    opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
+
     ready: dict[Path, _Ready] = {}
-    codes = {store: _attempt(partial(_look, store, opened, ready, dry_run=dry_run)) for store in stores}
+    codes = {store: _attempt(partial(_look, store, ready, dry_run=dry_run)) for store in stores}
     if ready:
         check_can_ask(yes=yes or dry_run)
         from rmqctl.spark.scan.store_tasks import warm_up_tasks
@@ -131,7 +129,7 @@ def command(
             _act_as_owner_with_spark({store: one.logs for store, one in ready.items()})
         with spark_session(master, remote) as spark:
             headed = len(stores) > 1 and output == "table"
-            codes.update(_rebuild_all(ready, opened, how, spark, headed=headed))
+            codes.update(_rebuild_all(ready, how, spark, headed=headed))
     return max(codes.values(), key=_badness)
 
 
@@ -150,9 +148,7 @@ def _check_different(stores: Sequence[Path]) -> None:
 
 
 @contextmanager
-def _opened(
-    store: Path, *, broker_conf: Path | None, follow_links: bool
-) -> Iterator[tuple[ReadOnlyStore, Fingerprint]]:
+def _opened(store: Path) -> Iterator[tuple[ReadOnlyStore, Fingerprint]]:
     """Open a store for a rebuild. Yield the store and a fingerprint of its files.
 
     Raises BadRequest if the store is a URL.
@@ -161,7 +157,7 @@ def _opened(
         raise BadRequest(
             "only a store on this host's own file systems can be rebuilt", path=root_text(store), hint="copy it"
         )
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     try:
         fingerprint = opened.fingerprint()
         check_store(opened)
@@ -170,12 +166,12 @@ def _opened(
         opened.close()
 
 
-def _look(store: Path, opened: Opened, ready: dict[Path, _Ready], *, dry_run: bool) -> int:
+def _look(store: Path, ready: dict[Path, _Ready], *, dry_run: bool) -> int:
     """Check that a store may be rebuilt, and add the store to `ready`.
 
     Raises RmqctlError if the store may not be rebuilt.
     """
-    with opened(store) as (found, _):
+    with _opened(store) as (found, _):
         if not dry_run:
             other_owner(found.path.root, found.path.commitlogs)
         ready[store] = _Ready(found.path.commitlogs, found.commit_log.size)
@@ -225,7 +221,7 @@ class _Begun(NamedTuple):
 
 
 def _rebuild_all(
-    ready: Mapping[Path, _Ready], opened: Opened, how: HowToRebuild, spark: SparkSession, *, headed: bool
+    ready: Mapping[Path, _Ready], how: HowToRebuild, spark: SparkSession, *, headed: bool
 ) -> Iterator[tuple[Path, int]]:
     """Rebuild several stores at the same time.
 
@@ -234,24 +230,17 @@ def _rebuild_all(
     from rmqctl.spark.session.session import cancel_jobs
 
     progress = {store: RelayedProgress() for store in ready}
-    build = partial(_build, opened=opened, how=how, spark=spark, progress=progress)
+    build = partial(_build, how=how, spark=spark, progress=progress)
     with prepared(list(ready), build, partial(cancel_jobs, spark), lambda begun: begun.opened.close()) as result_of:
         for store, one in ready.items():
             shown = partial(progress[store].shown, how.progress_mode, one.log_size, "rebuild")
             yield store, _attempt(partial(_finish, store, result_of, how, shown, headed=headed))
 
 
-def _build(
-    store: Path,
-    *,
-    opened: Opened,
-    how: HowToRebuild,
-    spark: SparkSession,
-    progress: Mapping[Path, RelayedProgress],
-) -> _Begun:
+def _build(store: Path, *, how: HowToRebuild, spark: SparkSession, progress: Mapping[Path, RelayedProgress]) -> _Begun:
     """Open a store, and let a task of Spark build the new files."""
     with ExitStack() as stack:
-        found, fingerprint = stack.enter_context(opened(store))
+        found, fingerprint = stack.enter_context(_opened(store))
         found.commit_log.on_progress = progress[store].advance  # if this machine has to read the log
         in_task = partial(_in_task, spark, found, progress[store].advance)
         run = stack.enter_context(RebuildRun(found, fingerprint, replace(how, in_task=in_task)))

@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 @progress_option
 def command(
     stores: tuple[Path, ...],
-    broker_conf: Path | None,
-    follow_links: bool,
     level: int,
     ignore_receipts: bool,
     master: str | None,
@@ -84,7 +82,7 @@ def command(
     cannot be verified, the job continues with the other stores.
     """
     asked = HowToVerify(level, not ignore_receipts, split_mib * MIB, progress_mode)
-    open_one = partial(open_store, broker_conf=broker_conf, follow_links=follow_links, log_only=level == 1)
+    open_one = partial(open_store, log_only=level == 1)
     if len(stores) == 1:
         opened = open_one(stores[0])
         with spark_session(master, remote) as spark, _begun_splits(spark, [opened], asked) as report_of:

@@ -14,10 +14,11 @@ import click
 
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import remark
-from rmqctl.cli.shared.run_as import AS_ROOT, as_root_option
+from rmqctl.cli.shared.option_class import kept
+from rmqctl.cli.shared.options import target_words
+from rmqctl.cli.shared.run_as import as_root_option
 from rmqctl.cli.shared.verb import flush_output, naming_stdout
 from rmqctl.errors import NotConfirmed
-from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,13 +80,4 @@ def undo_hint(store: Path) -> str:
 
     The proposed command repeats the user's options --broker-conf, --follow-links and --as-root.
     """
-    context = click.get_current_context()
-    words = [quoted(store)]
-    conf = context.params.get("broker_conf")
-    if conf is not None:
-        words.append(f"--broker-conf {quoted(conf)}")
-    if context.params.get("follow_links"):
-        words.append("--follow-links")
-    if context.meta.get(AS_ROOT):
-        words.append("--as-root")
-    return f"`rmqctl undo {' '.join(words)}` takes it back"
+    return f"`rmqctl undo {target_words(store)}{' --as-root' if kept('as_root') else ''}` takes it back"

@@ -1,4 +1,4 @@
-"""The options of a verb as one typed, frozen object."""
+"""The options of a verb, in typed, frozen objects, or kept in the context."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any
+
+import click
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,3 +32,19 @@ def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]
         return with_objects
 
     return decorate
+
+
+def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+    """Keep the value of an option for `kept`.
+
+    It is the callback of options that no verb needs itself, such as those with which `open_store` opens a store.
+    """
+    context.meta[f"rmqctl.{option.name}"] = value
+
+
+def kept(name: str) -> Any:
+    """Return the kept value of the option with the parameter name `name`.
+
+    The result is None if the verb has no such option.
+    """
+    return click.get_current_context().meta.get(f"rmqctl.{name}")

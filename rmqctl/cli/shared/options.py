@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.cli.output.render import RAW_CSV, progress, remark
+from rmqctl.cli.shared.option_class import keep, kept
 from rmqctl.logfile.system.remote_storage import is_url, root_text
 from rmqctl.text import counted, quoted
 
@@ -33,7 +34,6 @@ BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 PROFILES = ("4.7", "4.9", "5.3", "5.4")
 VERSIONS_OF_PROFILES = "Profile 4.7: 4.0 to 4.9.0; 4.9: 4.9.1 to 4.9.8; 5.3: 5.0 to 5.3.4; 5.4: 5.4.0 and later."
 RAW_HELP = "In CSV, do not put ' before texts that begin with = + - or @. A spreadsheet may run such texts as formulas."
-BROKER_VERSION = "rmqctl.broker-version"  # where click keeps --broker-version for --profile
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
 
@@ -96,13 +96,19 @@ def stores_argument(command: F) -> F:
 
 
 def layout_options(command: F) -> F:
-    """Add the options --broker-conf and --follow-links."""
+    """Add the options --broker-conf and --follow-links, for `open_store`."""
     command = click.option(
-        "--follow-links", is_flag=True, help="Follow symbolic links to files and folders outside the store."
+        "--follow-links",
+        is_flag=True,
+        expose_value=False,
+        callback=keep,
+        help="Follow symbolic links to files and folders outside the store.",
     )(command)
     return click.option(
         "--broker-conf",
         type=click.Path(path_type=Path),
+        expose_value=False,
+        callback=keep,
         help="The broker's broker.conf, with file sizes, commit log folders and retention. Without this option, rmqctl "
         "takes the file sizes from the existing files.",
     )(command)
@@ -310,7 +316,7 @@ def profile_option(text: str) -> Callable[[F], F]:
         type=BrokerVersionType(),
         is_eager=True,
         expose_value=False,
-        callback=_keep_version,
+        callback=keep,
         help=exact,
     )
     return lambda command: profile(version(command))
@@ -323,13 +329,9 @@ def profile_words(profile: str | None) -> str:
     return f" --profile {profile}" if profile in PROFILES else f" --broker-version {profile}"
 
 
-def _keep_version(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    context.meta[BROKER_VERSION] = value
-
-
-def _profile_or_version(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+def _profile_or_version(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """Return the exact version if it is given, else the name of the profile or None."""
-    version: str | None = context.meta[BROKER_VERSION]
+    version: str | None = kept("broker_version")
     if version and value:
         raise click.BadParameter("give --profile or --broker-version, not both", param=option)
     return version or value
@@ -396,7 +398,17 @@ def _is_below(path: Path, store: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(store))
 
 
-def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log_only: bool = False) -> ReadOnlyStore:
+def target_words(store: Path) -> str:
+    """Return the arguments with which a proposed command opens the store, too."""
+    words = [quoted(store)]
+    if kept("broker_conf") is not None:
+        words.append(f"--broker-conf {quoted(kept('broker_conf'))}")
+    if kept("follow_links"):
+        words.append("--follow-links")
+    return " ".join(words)
+
+
+def open_store(store: Path, *, log_only: bool = False) -> ReadOnlyStore:
     """Open `store` with the settings of --broker-conf and --follow-links.
 
     With `log_only`, the verb reads only the log.
@@ -404,8 +416,8 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log
     from rmqctl.store.config.store_path import Layout
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-    conf = conf_of(store, broker_conf)
-    opened = ReadOnlyStore(store, conf, follow_links=follow_links, log_only=log_only)
+    conf = conf_of(store, kept("broker_conf"))
+    opened = ReadOnlyStore(store, conf, follow_links=kept("follow_links"), log_only=log_only)
     click.get_current_context().call_on_close(opened.close)
     if opened.path.layout is Layout.ROCKSDB:
         remark(

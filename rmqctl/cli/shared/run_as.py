@@ -14,6 +14,7 @@ import click
 
 import rmqctl
 from rmqctl.cli.output.render import import_late_ones, remark
+from rmqctl.cli.shared.option_class import keep, kept
 from rmqctl.errors import ChangeFailed
 from rmqctl.text import quoted
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from rmqctl.logfile.access.owner import Owner
 
 F = TypeVar("F", bound=Callable[..., Any])
-AS_ROOT = "rmqctl.as-root"
 ROOT_BECOMES_THE_OWNER = (
     "If root starts rmqctl, rmqctl switches to the user that owns STORE before the first write, and says so in one "
     "line. New files belong to that user. rmqctl then has only the rights of that user. Therefore a symbolic link in "
@@ -40,12 +40,8 @@ WHICH_USER_DRY_RUN = "--dry-run only reads. As root it reports as which user the
 
 def as_root_option(command: F) -> F:
     """Add --as-root, which `act_as_owner` needs."""
-
-    def note(context: click.Context, _: click.Parameter, value: bool) -> None:
-        context.meta[AS_ROOT] = value
-
     text = "Stay root, even if the store belongs to another user, or if its files belong to several users."
-    return click.option("--as-root", is_flag=True, expose_value=False, callback=note, help=text)(command)
+    return click.option("--as-root", is_flag=True, expose_value=False, callback=keep, help=text)(command)
 
 
 def takes_as_root(command: click.Command) -> bool:
@@ -115,7 +111,7 @@ def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
     """
     from rmqctl.logfile.access.owner import Owner, is_root, owner_of, owners_in
 
-    if not is_root() or click.get_current_context().meta.get(AS_ROOT):
+    if not is_root() or kept("as_root"):
         return None
     try:
         owner, owners = owner_of(store), owners_in((store, *logs))

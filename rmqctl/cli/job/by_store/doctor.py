@@ -12,9 +12,9 @@ from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, open_each, r
 from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
 from rmqctl.cli.output.render import print_document, print_rows
 from rmqctl.cli.output.tone import Tone, Toned
-from rmqctl.cli.shared.options import output_option, profile_option, progress_option
+from rmqctl.cli.shared.options import output_option, profile_option, progress_option, target_words
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.cli.verbs.inspect.doctor import diagnosed, examiner_of, open_for_doctor, target_words
+from rmqctl.cli.verbs.inspect.doctor import diagnosed, examiner_of, open_for_doctor
 from rmqctl.errors import ExitCode
 from rmqctl.logfile.system.remote_storage import root_text
 
@@ -60,8 +60,6 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 @progress_option
 def command(
     stores: tuple[Path, ...],
-    broker_conf: Path | None,
-    follow_links: bool,
     profile: str | None,
     master: str | None,
     remote: str | None,
@@ -80,8 +78,8 @@ def command(
     sends its own code to the executors. This job needs the extra `spark`: in the clone,
     `pipx install --force '.[spark]'`.
     """
-    targets = {store: target_words(store, broker_conf, follow_links) for store in stores}
-    found = open_each(stores, partial(open_for_doctor, broker_conf=broker_conf, follow_links=follow_links))
+    targets = {store: target_words(store) for store in stores}
+    found = open_each(stores, open_for_doctor)
     begin = partial(_begun, targets=targets, profile=profile, progress_mode=progress_mode)
     codes: list[int] = []
     rows = _rows(results(found, partial(spark_session, master, remote), begin), codes)

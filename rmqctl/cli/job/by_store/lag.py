@@ -53,8 +53,6 @@ SUMS = ("behind", "retryDepth", "retriesDelayed", "dlqDepth", "popped", "expired
 @progress_option
 def command(
     stores: tuple[Path, ...],
-    broker_conf: Path | None,
-    follow_links: bool,
     group: str | None,
     max_behind: Bound | None,
     master: str | None,
@@ -77,7 +75,7 @@ def command(
     sends its own code to the executors. This job needs the extra `spark`: in the clone,
     `pipx install --force '.[spark]'`.
     """
-    found = open_each(dict.fromkeys(stores), partial(open_store, broker_conf=broker_conf, follow_links=follow_links))
+    found = open_each(dict.fromkeys(stores), open_store)
     begin = partial(_begun, group=group, bound=max_behind, progress_mode=progress_mode)
     done = list(results(found, partial(spark_session, master, remote), begin))
     reports = [report for _, report in done if isinstance(report, LagReport)]

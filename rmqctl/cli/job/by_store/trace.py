@@ -60,8 +60,6 @@ class Traced(NamedTuple):
 @options_in(asked=TraceOptions)
 def command(
     stores: tuple[Path, ...],
-    broker_conf: Path | None,
-    follow_links: bool,
     limit: int,
     scan: bool,
     body: str | None,
@@ -89,7 +87,7 @@ def command(
     needs the extra `spark`: in the clone, `pipx install --force '.[spark]'`.
     """
     question = question_of(asked)
-    open_one = partial(open_store, broker_conf=broker_conf, follow_links=follow_links, log_only=True)
+    open_one = partial(open_store, log_only=True)
     found = open_each(dict.fromkeys(stores), open_one)
     work = partial(traced, question=question, by_scan=scan, limit=limit, body=body, charset=charset)
     begin = partial(_begun, work=work, progress_mode=progress_mode)

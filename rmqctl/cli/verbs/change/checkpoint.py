@@ -76,9 +76,7 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 @change_options
 @output_option("table", "json")
 @options_in(how=ChangeOptions)
-def command(
-    store: Path, broker_conf: Path | None, follow_links: bool, action: str, how: ChangeOptions, **fields: int | None
-) -> int:
+def command(store: Path, action: str, how: ChangeOptions, **fields: int | None) -> int:
     """Show the checkpoint, or set its fields.
 
     After a crash, a broker reads only the last part of the log. The broker begins at the last log file whose first
@@ -99,7 +97,7 @@ def command(
     from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
     from rmqctl.store.journal.journals import CHECKPOINT_VERB
 
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     plan = plan_checkpoint(opened, given)
     if action == "show":
         _print(store, _shown(plan), how.output)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rmqctl.cli.shared.confirm import change_options
-from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.option_class import kept, options_in
 from rmqctl.cli.shared.options import COUNT, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.shared.own_files import check_places
 from rmqctl.cli.shared.sizes import SizeType
@@ -130,7 +130,7 @@ SECONDS = click.FloatRange(0, 86_400)
 @change_options
 @output_option("table", "json", "jsonl", "csv")
 @options_in(asked=CleanOptions)
-def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: CleanOptions) -> int:
+def command(store: Path, asked: CleanOptions) -> int:
     """Delete expired files, by the rules of a broker.
 
     Log files expire by age, by disk usage, or by a limit that you set. `clean` deletes the oldest log files first, and
@@ -150,9 +150,9 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Cl
 
     def run() -> int:
         _wait_for_lock(store, asked)
-        opened = open_store(store, broker_conf, follow_links)
+        opened = open_store(store)
         check_places(opened.path.commitlogs, files)
-        return CleanRun(opened, asked, gauges, has_conf=broker_conf is not None).run()
+        return CleanRun(opened, asked, gauges, has_conf=kept("broker_conf") is not None).run()
 
     return with_metrics(gauges, asked.metrics, run)
 

@@ -72,14 +72,7 @@ class RebuildOptions:
 @progress_option
 @options_in(asked=RebuildOptions, given=LogChangeOptions)
 def command(
-    store: Path,
-    broker_conf: Path | None,
-    follow_links: bool,
-    what: str,
-    profile: str | None,
-    resume: bool,
-    asked: RebuildOptions,
-    given: LogChangeOptions,
+    store: Path, what: str, profile: str | None, resume: bool, asked: RebuildOptions, given: LogChangeOptions
 ) -> int:
     """Rebuild queues and index from the log.
 
@@ -99,7 +92,7 @@ def command(
     the store unchanged, and --resume continues the rebuild. While a broker has the store open, `rebuild` exits with 11.
     """
     selected = selection(what, asked)
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     fingerprint = opened.fingerprint()
     check_store(opened)
     check_can_ask(yes=given.yes or given.dry_run)

@@ -94,9 +94,7 @@ class RecoverOptions:
 @threads_option
 @progress_option
 @options_in(asked=RecoverOptions, how=LogChangeOptions)
-def command(
-    store: Path, broker_conf: Path | None, follow_links: bool, asked: RecoverOptions, how: LogChangeOptions
-) -> int:
+def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
     """Repair a store as a start of the broker would, but with fewer losses.
 
     Use `recover` after a crash or damage. `recover` ends the log where the broker's own recovery would end the log, and
@@ -136,7 +134,7 @@ def command(
     from rmqctl.operations.repair.analysis import RecoveryAnalysis
     from rmqctl.operations.repair.recovery_plan import plan_recovery
 
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     fingerprint = opened.fingerprint()  # before the first listing: the repair stops if a broker has started since
     with opened.storage.keeping_small_files():
         check_writable(opened)

@@ -65,15 +65,7 @@ if TYPE_CHECKING:
 @progress_option
 @options_in(how=LogChangeOptions)
 def command(
-    store: Path,
-    broker_conf: Path | None,
-    follow_links: bool,
-    to: int | None,
-    dirty: bool,
-    keep_tail: bool,
-    explain: bool,
-    profile: str | None,
-    how: LogChangeOptions,
+    store: Path, to: int | None, dirty: bool, keep_tail: bool, explain: bool, profile: str | None, how: LogChangeOptions
 ) -> int:
     """End the log at a record boundary, and change queues and index to match.
 
@@ -92,7 +84,7 @@ def command(
     to do, `truncate` exits with 0. While a broker has the store open, `truncate` exits with 11, even with --dry-run.
     """
     _check_usage(to, dirty=dirty)
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     repair_view.check_writable(opened)
     from rmqctl.operations.repair.truncation import Truncation
 

@@ -10,7 +10,7 @@ import click
 from rmqctl.cli.output.render import print_document, print_fields, print_table, remark, to_json
 from rmqctl.cli.shared.change import ChangeOptions, Commit, PlannedChange, carry_out
 from rmqctl.cli.shared.confirm import change_options
-from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.option_class import kept, options_in
 from rmqctl.cli.shared.options import conf_of, output_option, store_argument
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.errors import ExitCode
@@ -60,14 +60,7 @@ if TYPE_CHECKING:
 @output_option("table", "json", "jsonl")
 @options_in(how=ChangeOptions)
 def command(
-    store: Path,
-    broker_conf: Path | None,
-    follow_links: bool,
-    only_list: bool,
-    is_drop: bool,
-    drop_damaged: str | None,
-    force: bool,
-    how: ChangeOptions,
+    store: Path, only_list: bool, is_drop: bool, drop_damaged: str | None, force: bool, how: ChangeOptions
 ) -> int:
     """Undo the newest change that rmqctl made in a store, byte for byte.
 
@@ -93,7 +86,7 @@ def command(
         raise click.UsageError("give only one of --list, --drop, --drop-damaged and --force")
     from rmqctl.store.journal.journals import check_not_in_use, has_traces, list_journals
 
-    storage = _storage(store, broker_conf, follow_links=follow_links)
+    storage = _storage(store)
     entries = list_journals(storage, store)
     is_touched = has_traces(storage, store)
     if not is_touched:
@@ -194,12 +187,12 @@ def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) ->
     return []
 
 
-def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> Storage:
+def _storage(store: Path) -> Storage:
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.store_path import named_commitlogs
 
-    found = Storage(store, follow_links=follow_links)
-    for folder in named_commitlogs(store, conf_of(store, broker_conf)):
+    found = Storage(store, follow_links=kept("follow_links"))
+    for folder in named_commitlogs(store, conf_of(store, kept("broker_conf"))):
         found.trust(folder)
     return found
 

@@ -76,9 +76,7 @@ class RestoreOptions:
 @threads_option
 @progress_option
 @options_in(asked=RestoreOptions, how=LogChangeOptions)
-def command(
-    store: Path, broker_conf: Path | None, follow_links: bool, asked: RestoreOptions, how: LogChangeOptions
-) -> int:
+def command(store: Path, asked: RestoreOptions, how: LogChangeOptions) -> int:
     """Restore a file of config/, such as topics.json.
 
     A broker serves only the topics in topics.json. A broker serves a queue only if the queueId is below the topic's
@@ -104,7 +102,7 @@ def command(
     from rmqctl.store.journal.journals import CONFIG_VERB
     from rmqctl.store.read.version_guess import guess_profile
 
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     check_may_change(opened)
     profile = profile_of(asked.profile) if asked.profile else guess_profile(opened)
     plan = plan_restore(opened, profile, asked.file, asked.source, lambda: _queues_in_log(opened, how))

@@ -102,7 +102,7 @@ class OffsetOptions:
 @change_options
 @output_option("table", "json")
 @options_in(asked=OffsetOptions, how=ChangeOptions)
-def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: OffsetOptions, how: ChangeOptions) -> int:
+def command(store: Path, asked: OffsetOptions, how: ChangeOptions) -> int:
     """Set where a consumer group, or a delay level, goes on.
 
     `set-offset` sets the offsets where consumer group GROUP continues to read TOPIC.
@@ -130,7 +130,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Of
     from rmqctl.store.journal.journals import CONFIG_VERB
     from rmqctl.store.read.version_guess import guess_profile
 
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     check_may_change(opened)
     profile = profile_of(asked.profile) if asked.profile else guess_profile(opened)
     plan = _plan(opened, profile, asked)

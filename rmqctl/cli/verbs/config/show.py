@@ -51,7 +51,7 @@ PARTS = {
 @store_argument
 @click.argument("part", type=click.Choice(tuple(PARTS)), required=False, metavar="[topics|groups|offsets|delay]")
 @output_option("table", "json")
-def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str | None, output: str) -> int:
+def command(store: Path, part: str | None, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.
 
     If a part of the configuration is empty, `show` prints no table for this part. `show` lists queues without files,
@@ -63,7 +63,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str
     reads the .bak of the file instead, as a broker does. If a file has a fault, stderr reports the fault, and the exit
     code is 1.
     """
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     document, problems, unlisted = configuration(opened)
     is_empty = not any(document.values())
     if part is not None:

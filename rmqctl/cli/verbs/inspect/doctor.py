@@ -18,6 +18,7 @@ from rmqctl.cli.shared.options import (
     progress_option,
     scan_progress,
     store_argument,
+    target_words,
     threads_option,
 )
 from rmqctl.cli.shared.own_files import check_places
@@ -27,7 +28,6 @@ from rmqctl.cli.views.inspect.doctor_view import GAUGES, print_page, report_json
 from rmqctl.cli.views.metrics_file import MetricsFile, with_metrics
 from rmqctl.errors import ExitCode, LayoutNotSupported, RmqctlError
 from rmqctl.logfile.system.remote_storage import root_text
-from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
@@ -70,16 +70,7 @@ class DoctorOptions(NamedTuple):
 @output_option("table", "json")
 @threads_option
 @progress_option
-def command(
-    store: Path,
-    broker_conf: Path | None,
-    follow_links: bool,
-    profile: str | None,
-    output: str,
-    threads: int,
-    progress_mode: str,
-    watch: Path | None,
-) -> int:
+def command(store: Path, profile: str | None, output: str, threads: int, progress_mode: str, watch: Path | None) -> int:
     """Say why a store is not healthy, and what to do next, on one page.
 
     `doctor` looks for causes. If one lost file leads to fifty findings of `verify`, `doctor` reports one cause. For
@@ -103,9 +94,9 @@ def command(
     gauges = MetricsFile("doctor", store, GAUGES)
 
     def run() -> int:
-        opened = open_for_doctor(store, broker_conf, follow_links)
+        opened = open_for_doctor(store)
         check_places(opened.path.commitlogs, {"--watch": watch})
-        return _examine(opened, target_words(store, broker_conf, follow_links), asked, gauges)
+        return _examine(opened, target_words(store), asked, gauges)
 
     return with_metrics(gauges, watch, run)
 
@@ -173,12 +164,12 @@ def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: Me
     return int(found.exit_code)
 
 
-def open_for_doctor(store: Path, broker_conf: Path | None, follow_links: bool) -> ReadOnlyStore:
+def open_for_doctor(store: Path) -> ReadOnlyStore:
     """Open the store, or only its log if rmqctl does not support its queues."""
     try:
-        return open_store(store, broker_conf, follow_links)
+        return open_store(store)
     except LayoutNotSupported:
-        return open_store(store, broker_conf, follow_links, log_only=True)
+        return open_store(store, log_only=True)
 
 
 def _profile(name: str | None) -> Profile | None:
@@ -194,13 +185,3 @@ def _blocked(store: ReadOnlyStore) -> str:
     except RmqctlError as error:
         return f"{error.what}; {error.hint}" if error.hint else error.what
     return ""
-
-
-def target_words(store: Path, broker_conf: Path | None, follow_links: bool) -> str:
-    """Return the store and its options as text, for the proposed command."""
-    words = [quoted(store)]
-    if broker_conf is not None:
-        words.append(f"--broker-conf {quoted(broker_conf)}")
-    if follow_links:
-        words.append("--follow-links")
-    return " ".join(words)

@@ -167,8 +167,6 @@ class DumpOptions:
 @options_in(asked=DumpOptions)
 def command(
     store: Path,
-    broker_conf: Path | None,
-    follow_links: bool,
     body: str | None,
     damaged: bool,
     output: str,
@@ -187,7 +185,7 @@ def command(
 
     wanted = _filter(asked, conditions)
     bodies = bodies_of(body, asked.charset, default="none" if asked.body_match is not None else "utf8")
-    opened = open_store(store, broker_conf, follow_links, log_only=not asked.unconsumed)
+    opened = open_store(store, log_only=not asked.unconsumed)
     if asked.group is not None:
         wanted = _only_unconsumed(wanted, opened, asked.group)
     dump = Dump(

@@ -32,7 +32,7 @@ EPOCHS_SHOWN = 8
 )
 @store_argument
 @output_option("table", "json")
-def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
+def command(store: Path, output: str) -> int:
     """Show the files, offsets, times, topics and broker version of a store.
 
     The broker version is the version of the broker that wrote the store. `info` reads folders, small files, and the
@@ -41,7 +41,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     from rmqctl.forensics.survey.not_read import in_words, not_read
     from rmqctl.forensics.survey.survey import survey
 
-    opened = open_store(store, broker_conf, follow_links, log_only=True)
+    opened = open_store(store, log_only=True)
     beside = not_read(opened)
     document = survey(opened, beside)
     if output == "json":

@@ -71,9 +71,7 @@ def max_behind_option(command: F) -> F:
 @click.argument("group", required=False)
 @max_behind_option
 @output_option(*OUTPUTS)
-def command(
-    store: Path, broker_conf: Path | None, follow_links: bool, group: str | None, max_behind: Bound | None, output: str
-) -> int:
+def command(store: Path, group: str | None, max_behind: Bound | None, output: str) -> int:
     """Show how far each consumer group is behind, by topic and queue.
 
     `behind` counts the messages that the group has not consumed. If the group has no offset for a queue, all messages
@@ -100,7 +98,7 @@ def command(
     from rmqctl.forensics.groups.lag import Lag
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     groups = ConsumerGroups(opened)
     if group is not None:
         groups.check_group(group)

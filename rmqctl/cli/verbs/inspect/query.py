@@ -95,8 +95,6 @@ class QueryOptions:
 @options_in(asked=QueryOptions)
 def command(
     store: Path,
-    broker_conf: Path | None,
-    follow_links: bool,
     scan: bool,
     body: str | None,
     charset: str | None,
@@ -115,7 +113,7 @@ def command(
     from rmqctl.format.message import ROW_KEYS
 
     question, bodies = _question(asked), bodies_of(body, charset)
-    opened = open_store(store, broker_conf, follow_links, log_only=scan or asked.msg_id is not None)
+    opened = open_store(store, log_only=scan or asked.msg_id is not None)
     search = Search(opened, question, bodies=bodies, threads=threads)
     if scan:
         warmed_up(search.warm_up)

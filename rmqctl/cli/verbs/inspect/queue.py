@@ -63,15 +63,7 @@ class QueueOptions:
 @click.option("--tail", type=POSITIVE, help="Print at most this many units, from the end of the queue.")
 @output_option(*OUTPUTS)
 @options_in(asked=QueueOptions)
-def command(
-    store: Path,
-    broker_conf: Path | None,
-    follow_links: bool,
-    topic: str | None,
-    queue_id: int | None,
-    output: str,
-    asked: QueueOptions,
-) -> int:
+def command(store: Path, topic: str | None, queue_id: int | None, output: str, asked: QueueOptions) -> int:
     """List the queues of a store, or the units of one queue.
 
     With TOPIC, `queue` lists the queues of this topic. With TOPIC and QUEUEID, `queue` lists the units of this queue.
@@ -83,7 +75,7 @@ def command(
         raise click.UsageError(
             "--from-offset, --to-offset, --limit and --tail select units of one queue: give TOPIC and QUEUEID"
         )
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store)
     head = {"store": str(store)}
     if topic is not None and queue_id is not None:
         queue = opened.queues.get((topic, queue_id))

@@ -122,9 +122,7 @@ class ServeOptions:
 @output_option("table", "json")
 @progress_option
 @options_in(asked=ServeOptions)
-def command(
-    store: Path, broker_conf: Path | None, follow_links: bool, output: str, progress_mode: str, asked: ServeOptions
-) -> int:
+def command(store: Path, output: str, progress_mode: str, asked: ServeOptions) -> int:
     """Send a store to real slaves, as their master does.
 
     Use `serve` to give a broken or a new slave the log and the configuration of a backup. `serve` does not change
@@ -160,7 +158,7 @@ def command(
 
     access = Access(asked.listen, asked.allow)
     ports = Ports(asked.ha_port, asked.remoting_port, asked.namesrv_port)
-    with StoreServer(open_store(store, broker_conf, follow_links), access, ports) as server:
+    with StoreServer(open_store(store), access, ports) as server:
         _print_listening(server, store, access.address, output)
         for problem in server.problems:
             remark(f"note: {problem}")

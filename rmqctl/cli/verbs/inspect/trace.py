@@ -105,8 +105,6 @@ def trace_options(command: F) -> F:
 @options_in(asked=TraceOptions)
 def command(
     stores: tuple[Path, ...],
-    broker_conf: Path | None,
-    follow_links: bool,
     limit: int,
     scan: bool,
     body: str | None,
@@ -134,11 +132,11 @@ def command(
     from rmqctl.forensics.trace.trace import Trace
 
     if unresolved:
-        return _list_unresolved(stores, broker_conf, output, asked, follow_links=follow_links)
+        return _list_unresolved(stores, output, asked)
     question, bodies = question_of(asked), bodies_of(body, charset)
     if mermaid and output != "table":
         raise click.UsageError("give --mermaid or -o json, not both")
-    opened = [open_store(store, broker_conf, follow_links, log_only=True) for store in stores]
+    opened = [open_store(store, log_only=True) for store in stores]
     with ExitStack() as stack:
         scans = _ScanStart(opened, progress_mode, stack)
         trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan, limit=limit, bodies=bodies)
@@ -162,16 +160,14 @@ def _note_unread(paths: tuple[Path, ...], stores: list[ReadOnlyStore]) -> None:
             remark(f"{where}{damage.path}: {damage.detail}")
 
 
-def _list_unresolved(
-    stores: tuple[Path, ...], broker_conf: Path | None, output: str, asked: TraceOptions, *, follow_links: bool
-) -> int:
+def _list_unresolved(stores: tuple[Path, ...], output: str, asked: TraceOptions) -> int:
     """Print the messages that wait for too long. Return the exit code."""
     from rmqctl.cli.views.inspect.trace_view import print_unresolved
     from rmqctl.forensics.trace.unresolved import unresolved, verdict
 
     if any(value is not None for value in vars(asked).values()):
         raise click.UsageError("--unresolved lists all such messages: give no id, key, offset or topic with it")
-    opened = [open_store(store, broker_conf, follow_links) for store in stores]
+    opened = [open_store(store) for store in stores]
     rows = [row for name, store in zip(stores, opened, strict=True) for row in unresolved(store, str(name))]
     if output == "json":
         names = [str(store) for store in stores]

@@ -59,14 +59,7 @@ if TYPE_CHECKING:
 @threads_option
 @progress_option
 def command(
-    stores: tuple[Path, ...],
-    broker_conf: Path | None,
-    follow_links: bool,
-    level: int,
-    ignore_receipts: bool,
-    output: str,
-    threads: int,
-    progress_mode: str,
+    stores: tuple[Path, ...], level: int, ignore_receipts: bool, output: str, threads: int, progress_mode: str
 ) -> int:
     """Check whether a store is whole.
 
@@ -87,7 +80,7 @@ def command(
     """
 
     def verified(store: Path) -> tuple[ReadOnlyStore, VerifyReport]:
-        opened = open_store(store, broker_conf, follow_links, log_only=level == 1)
+        opened = open_store(store, log_only=level == 1)
         return opened, _verify(opened, level, threads, progress_mode, receipts=not ignore_receipts)
 
     if len(stores) > 1:
