@@ -85,7 +85,6 @@ class JobOptions:
     master: str | None
     remote: str | None
     split_mib: int
-    progress_mode: str
 
 
 @contextmanager
@@ -99,7 +98,7 @@ def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[Jo
     layout, conf = {"followLinks": str(kept("follow_links")).lower()}, kept("broker_conf")
     if conf is not None:
         layout["brokerConf"] = str(conf.absolute())
-    with spark_session(asked.master, asked.remote) as spark, count_progress(asked.progress_mode, name) as told:
+    with spark_session(asked.master, asked.remote) as spark, count_progress(kept("progress_mode"), name) as told:
         from rmqctl.spark.session.spark_error import quiet_query_logs, spark_errors
         from rmqctl.spark.session.task_watch import watched
         from rmqctl.spark.source.data_source import register

@@ -88,7 +88,6 @@ def command(
     dry_run: bool,
     yes: bool,
     output: str,
-    progress_mode: str,
 ) -> int:
     """Rebuild queues and index from the log with Spark.
 
@@ -115,7 +114,7 @@ def command(
         raise click.UsageError("-o json prints one document: for several stores, use -o jsonl, one line each")
     _check_different(stores)
     selected = selection(what, RebuildOptions(all_topics=all_topics))
-    how = HowToRebuild(dry_run, yes, output, 1, progress_mode, selected, profile=profile)
+    how = HowToRebuild(dry_run, yes, output, 1, selected, profile=profile)
 
     ready: dict[Path, _Ready] = {}
     codes = {store: _attempt(partial(_look, store, ready, dry_run=dry_run)) for store in stores}
@@ -233,7 +232,7 @@ def _rebuild_all(
     build = partial(_build, how=how, spark=spark, progress=progress)
     with prepared(list(ready), build, partial(cancel_jobs, spark), lambda begun: begun.opened.close()) as result_of:
         for store, one in ready.items():
-            shown = partial(progress[store].shown, how.progress_mode, one.log_size, "rebuild")
+            shown = partial(progress[store].shown, kept("progress_mode"), one.log_size, "rebuild")
             yield store, _attempt(partial(_finish, store, result_of, how, shown, headed=headed))
 
 

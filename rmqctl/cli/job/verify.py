@@ -16,6 +16,7 @@ from rmqctl.cli.job.by_store.preparation import prepared
 from rmqctl.cli.job.by_store.relayed_progress import RelayedProgress
 from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
 from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import (
     ignore_receipts_option,
     note_unfinished_change,
@@ -68,7 +69,6 @@ def command(
     remote: str | None,
     split_mib: int,
     output: str,
-    progress_mode: str,
 ) -> int:
     """Check stores on Spark in the same way as `rmqctl verify`.
 
@@ -81,7 +81,7 @@ def command(
     verified by one task. The output and the exit code are those of `rmqctl verify` for the same stores. If one store
     cannot be verified, the job continues with the other stores.
     """
-    asked = HowToVerify(level, not ignore_receipts, split_mib * MIB, progress_mode)
+    asked = HowToVerify(level, not ignore_receipts, split_mib * MIB)
     open_one = partial(open_store, log_only=level == 1)
     if len(stores) == 1:
         opened = open_one(stores[0])
@@ -100,7 +100,6 @@ class HowToVerify:
     level: int
     receipts: bool
     split_size: int
-    progress_mode: str
 
 
 def _verified(path: Path, result: VerifyReport | Failed) -> VerifiedStore:
@@ -125,7 +124,7 @@ def _begun(
     with (
         _begun_splits(spark, large, asked) as of_large,
         # ends first: after the end of _begun_splits, which cancels all jobs, it would begin cancelled jobs again
-        begun_tasks(spark, small, "verify", asked.progress_mode) as of_small,
+        begun_tasks(spark, small, "verify") as of_small,
     ):
         yield lambda store: of_small(store) if store in small else of_large(store)
 
@@ -155,7 +154,7 @@ def _begun_splits(
     with prepared(stores, verify, partial(cancel_jobs, spark)) as result_of:
 
         def report_of(store: ReadOnlyStore) -> VerifyReport:
-            with begun[store][1].shown(asked.progress_mode, store.commit_log.size, "verify"):
+            with begun[store][1].shown(kept("progress_mode"), store.commit_log.size, "verify"):
                 report = result_of(store)
             note_unfinished_change(store)
             return report

@@ -38,7 +38,6 @@ class LogChangeOptions(ChangeOptions):
     """The options of a change that reads the log."""
 
     threads: int
-    progress_mode: str
 
 
 class Words(NamedTuple):

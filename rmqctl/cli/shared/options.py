@@ -341,7 +341,9 @@ def progress_option(command: F) -> F:
     """Add --progress."""
     choice = click.Choice(("auto", "json", "none"))
     text = "Progress on stderr: a bar on a terminal, JSON lines, or none."
-    return click.option("--progress", "progress_mode", type=choice, default="auto", help=text)(command)
+    return click.option(
+        "--progress", "progress_mode", type=choice, default="auto", expose_value=False, callback=keep, help=text
+    )(command)
 
 
 def ignore_receipts_option(command: F) -> F:
@@ -452,11 +454,12 @@ def note_unfinished_change(store: ReadOnlyStore) -> None:
 
 
 @contextmanager
-def scan_progress(store: ReadOnlyStore, mode: str, what: str, total: int | None = None) -> Iterator[None]:
+def scan_progress(store: ReadOnlyStore, what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[None]:
     """Show the progress of a scan of `total` bytes (None: the whole log) on stderr.
 
-    `mode` (auto, json, none) is the form of the progress.
+    With `quiet`, no progress is shown.
     """
+    mode = "none" if quiet else kept("progress_mode")
     with progress(mode, store.commit_log.size if total is None else total, what) as advance:
         store.commit_log.on_progress = advance
         yield

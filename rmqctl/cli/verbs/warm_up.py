@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rmqctl.cli.output.render import count_progress
+from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import progress_option
 from rmqctl.cli.shared.verb import EVERY_VERB, Verb
 from rmqctl.errors import ExitCode, Unreadable
@@ -21,7 +22,7 @@ from rmqctl.errors import ExitCode, Unreadable
     """,
 )
 @progress_option
-def command(progress_mode: str) -> int:
+def command() -> int:
     """Compile the code of all verbs once, so that no later run has to compile.
 
     The compiled code is kept in the user's cache folder. The code is for one user, one type of processor and one
@@ -37,7 +38,7 @@ def command(progress_mode: str) -> int:
             "no cache folder in which no other user can put a file",
             hint="set XDG_CACHE_HOME to an absolute path of a folder that only you can write to",
         )
-    with count_progress(progress_mode, "compiling") as on_done:
+    with count_progress(kept("progress_mode"), "compiling") as on_done:
         left = warm_up_all(cache, on_done)
     if left:
         raise Unreadable(f"not cached: {', '.join(left)}", path=str(cache.path), hint="look whether the disk is full")

@@ -58,14 +58,7 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 @spark_target_options
 @output_option("table", "json", "jsonl")
 @progress_option
-def command(
-    stores: tuple[Path, ...],
-    profile: str | None,
-    master: str | None,
-    remote: str | None,
-    output: str,
-    progress_mode: str,
-) -> int:
+def command(stores: tuple[Path, ...], profile: str | None, master: str | None, remote: str | None, output: str) -> int:
     """Say why stores are not healthy, and what to do next, in a row for each store.
 
     STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Each task of
@@ -80,7 +73,7 @@ def command(
     """
     targets = {store: target_words(store) for store in stores}
     found = open_each(stores, open_for_doctor)
-    begin = partial(_begun, targets=targets, profile=profile, progress_mode=progress_mode)
+    begin = partial(_begun, targets=targets, profile=profile)
     codes: list[int] = []
     rows = _rows(results(found, partial(spark_session, master, remote), begin), codes)
     if output == "json":
@@ -100,16 +93,11 @@ def _rows(found: Iterable[tuple[Path, Row | Failed]], codes: list[int]) -> Itera
 
 
 def _begun(
-    spark: SparkSession,
-    stores: list[ReadOnlyStore],
-    *,
-    targets: dict[Path, str],
-    profile: str | None,
-    progress_mode: str,
+    spark: SparkSession, stores: list[ReadOnlyStore], *, targets: dict[Path, str], profile: str | None
 ) -> AbstractContextManager[Callable[[ReadOnlyStore], Row]]:
     """Start a Spark task for each store."""
     work = {store: partial(report_of, target=targets[store.path.root], profile=profile) for store in stores}
-    return begun_tasks(spark, work, "doctor", progress_mode)
+    return begun_tasks(spark, work, "doctor")
 
 
 def report_of(store: ReadOnlyStore, target: str, profile: str | None) -> Row:

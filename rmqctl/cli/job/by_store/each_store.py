@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from rmqctl.cli.output.complaint import report_error
 from rmqctl.cli.output.render import progress
 from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import note_unfinished_change
 from rmqctl.errors import RmqctlError
 
@@ -74,7 +75,7 @@ def results(
 
 @contextmanager
 def begun_tasks(
-    spark: SparkSession, work: Mapping[ReadOnlyStore, Callable[[ReadOnlyStore], T]], verb: str, progress_mode: str
+    spark: SparkSession, work: Mapping[ReadOnlyStore, Callable[[ReadOnlyStore], T]], verb: str
 ) -> Iterator[Callable[[ReadOnlyStore], T]]:
     """Start a Spark task for each store in `work`.
 
@@ -88,7 +89,7 @@ def begun_tasks(
     with in_tasks(spark, work) as jobs:
 
         def result_of(store: ReadOnlyStore) -> T:
-            with progress(progress_mode, store.commit_log.size, verb) as told:
+            with progress(kept("progress_mode"), store.commit_log.size, verb) as told:
                 result = jobs[store]()
                 told(store.commit_log.size)
             note_unfinished_change(store)

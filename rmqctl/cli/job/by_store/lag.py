@@ -58,7 +58,6 @@ def command(
     master: str | None,
     remote: str | None,
     output: str,
-    progress_mode: str,
 ) -> int:
     """Show how far each consumer group is behind on many brokers.
 
@@ -76,7 +75,7 @@ def command(
     `pipx install --force '.[spark]'`.
     """
     found = open_each(dict.fromkeys(stores), open_store)
-    begin = partial(_begun, group=group, bound=max_behind, progress_mode=progress_mode)
+    begin = partial(_begun, group=group, bound=max_behind)
     done = list(results(found, partial(spark_session, master, remote), begin))
     reports = [report for _, report in done if isinstance(report, LagReport)]
     if len(reports) == len(done) and not any(report.knows_group for report in reports):
@@ -152,11 +151,11 @@ def _sum(group: str, rows: list[Row]) -> Row:
 
 
 def _begun(
-    spark: SparkSession, stores: list[ReadOnlyStore], *, group: str | None, bound: Bound | None, progress_mode: str
+    spark: SparkSession, stores: list[ReadOnlyStore], *, group: str | None, bound: Bound | None
 ) -> AbstractContextManager[Callable[[ReadOnlyStore], LagReport]]:
     """Start a Spark task for each store."""
     work = {store: partial(report_of, shown=root_text(store.path.root), group=group, bound=bound) for store in stores}
-    return begun_tasks(spark, work, "lag", progress_mode)
+    return begun_tasks(spark, work, "lag")
 
 
 def report_of(store: ReadOnlyStore, shown: str, group: str | None, bound: Bound | None) -> LagReport:

@@ -67,7 +67,6 @@ def command(
     master: str | None,
     remote: str | None,
     output: str,
-    progress_mode: str,
     asked: TraceOptions,
 ) -> int:
     """Show the life of one message in each of many stores.
@@ -90,7 +89,7 @@ def command(
     open_one = partial(open_store, log_only=True)
     found = open_each(dict.fromkeys(stores), open_one)
     work = partial(traced, question=question, by_scan=scan, limit=limit, body=body, charset=charset)
-    begin = partial(_begun, work=work, progress_mode=progress_mode)
+    begin = partial(_begun, work=work)
     done = list(results(found, partial(spark_session, master, remote), begin))
     documents = list(starmap(_document, done))
     if output == "json":
@@ -127,11 +126,11 @@ def _print(documents: list[Row]) -> None:
 
 
 def _begun(
-    spark: SparkSession, stores: list[ReadOnlyStore], *, work: Callable[..., Traced], progress_mode: str
+    spark: SparkSession, stores: list[ReadOnlyStore], *, work: Callable[..., Traced]
 ) -> AbstractContextManager[Callable[[ReadOnlyStore], Traced]]:
     """Start a Spark task for each store."""
     tasks = {store: partial(work, shown=root_text(store.path.root)) for store in stores}
-    return begun_tasks(spark, tasks, "trace", progress_mode)
+    return begun_tasks(spark, tasks, "trace")
 
 
 def traced(

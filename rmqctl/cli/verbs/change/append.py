@@ -15,7 +15,7 @@ import click
 from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
-from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.option_class import kept, options_in
 from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner, as_root_option
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
@@ -276,14 +276,7 @@ class AppendOptions:
 @as_root_option
 @progress_option
 @options_in(message=MessageOptions, asked=AppendOptions)
-def command(
-    store: Path,
-    source: BinaryIO | None,
-    output: str,
-    progress_mode: str,
-    message: MessageOptions,
-    asked: AppendOptions,
-) -> int:
+def command(store: Path, source: BinaryIO | None, output: str, message: MessageOptions, asked: AppendOptions) -> int:
     """Append messages to the log, queues and index of a store, as a broker does.
 
     The store must have been shut down cleanly. No broker may have the store open. The last three files of the log must
@@ -324,17 +317,10 @@ def command(
     offsets of each queue.
     """
     _check_usage(source, message, asked)
-    return _append(store, source, output, progress_mode, message, asked)
+    return _append(store, source, output, message, asked)
 
 
-def _append(
-    store: Path,
-    source: BinaryIO | None,
-    output: str,
-    progress_mode: str,
-    message: MessageOptions,
-    asked: AppendOptions,
-) -> int:
+def _append(store: Path, source: BinaryIO | None, output: str, message: MessageOptions, asked: AppendOptions) -> int:
     from rmqctl.cli.views.change.append_report import AppendReport
     from rmqctl.operations.append.appender import PUT_AT_ONCE, Appender
     from rmqctl.operations.append.line_appender import LineAppender
@@ -369,7 +355,7 @@ def _append(
                 appender.put(1, given, is_copy=False)
                 appender.finish()
             if source is not None:
-                _put_lines(source, lines, interruption, progress_mode)
+                _put_lines(source, lines, interruption)
             is_whole = not lines.takes_no_more
         except OSError as error:
             if error is not opened.failure:  # the report at the end shows `opened.failure`
@@ -382,9 +368,9 @@ def _append(
     return int(ExitCode.INTERRUPTED if interruption.noted else report.exit_code(appender))
 
 
-def _put_lines(source: BinaryIO, lines: LineAppender, interruption: Interruption, progress_mode: str) -> None:
+def _put_lines(source: BinaryIO, lines: LineAppender, interruption: Interruption) -> None:
     size = size_of_source(source)
-    with progress(progress_mode if size else "none", size, "append") as advance:
+    with progress(kept("progress_mode") if size else "none", size, "append") as advance:
         for number, block in enumerate(blocks_of_lines(source, interruption)):
             lines.put(block if number or bytes(block[: len(BOM_UTF8)]) != BOM_UTF8 else block[len(BOM_UTF8) :])
             advance(len(block))

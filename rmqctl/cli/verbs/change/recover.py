@@ -140,7 +140,7 @@ def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
         check_writable(opened)
         policy = _policy(opened, asked, how.threads)
         warmed_up(partial(RecoveryAnalysis.warm_up, opened))
-        with scan_progress(opened, how.progress_mode, "recover"):
+        with scan_progress(opened, "recover"):
             plan = plan_recovery(opened, policy, fingerprint)
     plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
     check_index_can_be_rebuilt(opened, plan.repair)

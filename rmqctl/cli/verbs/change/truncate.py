@@ -91,7 +91,7 @@ def command(
     end = opened.commit_log.end()[0] if to is None else to
     truncation = Truncation(opened, end, how.threads, keep_tail=keep_tail)
     warmed_up(truncation.warm_up)
-    with scan_progress(opened, how.progress_mode, "truncate", max(opened.commit_log.queue.end - end, 1)):
+    with scan_progress(opened, "truncate", max(opened.commit_log.queue.end - end, 1)):
         plan = _plan(truncation, opened, profile, how.threads)
     repair_view.check_index_can_be_rebuilt(opened, plan)
     if dirty:

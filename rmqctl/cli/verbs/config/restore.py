@@ -118,7 +118,7 @@ def _queues_in_log(store: ReadOnlyStore, how: LogChangeOptions) -> list[QueueKey
     from rmqctl.operations.configuration.names_in_store import prepare_scan, queues_in_log
 
     warmed_up(prepare_scan)
-    with scan_progress(store, how.progress_mode, "restore"):
+    with scan_progress(store, "restore"):
         return queues_in_log(store, how.threads)
 
 

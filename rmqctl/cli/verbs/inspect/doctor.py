@@ -43,7 +43,6 @@ class DoctorOptions(NamedTuple):
     profile: str | None
     output: str
     threads: int
-    progress_mode: str
 
 
 @click.command(
@@ -70,7 +69,7 @@ class DoctorOptions(NamedTuple):
 @output_option("table", "json")
 @threads_option
 @progress_option
-def command(store: Path, profile: str | None, output: str, threads: int, progress_mode: str, watch: Path | None) -> int:
+def command(store: Path, profile: str | None, output: str, threads: int, watch: Path | None) -> int:
     """Say why a store is not healthy, and what to do next, on one page.
 
     `doctor` looks for causes. If one lost file leads to fifty findings of `verify`, `doctor` reports one cause. For
@@ -89,7 +88,7 @@ def command(store: Path, profile: str | None, output: str, threads: int, progres
     assumed. `doctor` exits with 1 if the store is not healthy, and with 4 if some input could not be read. An undamaged
     store is not healthy if the broker died: the next start of the broker then runs the abnormal recovery.
     """
-    asked = DoctorOptions(profile, output, threads, progress_mode)
+    asked = DoctorOptions(profile, output, threads)
     check_places([store], {"--watch": watch})
     gauges = MetricsFile("doctor", store, GAUGES)
 
@@ -153,7 +152,7 @@ def diagnosed(examiner: Examiner, target: str, profile: str | None) -> Diagnosed
 def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: MetricsFile) -> int:
     examiner = examiner_of(store, asked.profile, asked.threads)
     warmed_up(examiner.warm_up)
-    with scan_progress(store, asked.progress_mode, "doctor"):
+    with scan_progress(store, "doctor"):
         found = diagnosed(examiner, target, asked.profile)
     set_gauges(gauges, found.examination, found.diagnosis.causes, found.situation)
     if asked.output == "json":

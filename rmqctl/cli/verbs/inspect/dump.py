@@ -166,14 +166,7 @@ class DumpOptions:
 @progress_option
 @options_in(asked=DumpOptions)
 def command(
-    store: Path,
-    body: str | None,
-    damaged: bool,
-    output: str,
-    threads: int,
-    progress_mode: str,
-    asked: DumpOptions,
-    **conditions: Any,
+    store: Path, body: str | None, damaged: bool, output: str, threads: int, asked: DumpOptions, **conditions: Any
 ) -> int:
     """Print the log's records that meet all conditions, in the order of the log.
 
@@ -203,7 +196,7 @@ def command(
         warmed_up(partial(dump.warm_up, with_lines=as_lines))
     quiet = asked.follow or (output == "table" and is_terminal(sys.stdout))
     try:
-        with scan_progress(opened, "none" if quiet else progress_mode, "dump"):
+        with scan_progress(opened, "dump", quiet=quiet):
             if as_lines:
                 print_lines(dump.lines(to_json), asked.limit)
             else:

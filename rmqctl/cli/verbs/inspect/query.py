@@ -94,14 +94,7 @@ class QueryOptions:
 @progress_option
 @options_in(asked=QueryOptions)
 def command(
-    store: Path,
-    scan: bool,
-    body: str | None,
-    charset: str | None,
-    output: str,
-    threads: int,
-    progress_mode: str,
-    asked: QueryOptions,
+    store: Path, scan: bool, body: str | None, charset: str | None, output: str, threads: int, asked: QueryOptions
 ) -> int:
     """Find messages by key, by id, by queue offset, or by time.
 
@@ -119,7 +112,7 @@ def command(
         warmed_up(search.warm_up)
     rows = _counted(search.by_scan() if scan else search.rows())
     quiet = not scan or (output == "table" and is_terminal(sys.stdout))
-    with scan_progress(opened, "none" if quiet else progress_mode, "query"):
+    with scan_progress(opened, "query", quiet=quiet):
         print_rows(
             "query", "items", rows, output, ROW_KEYS, message_columns(bodies.encoding), head={"store": str(store)}
         )

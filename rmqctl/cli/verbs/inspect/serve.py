@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.output.render import print_line, print_line_of_text, remark, to_json
-from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.option_class import kept, options_in
 from rmqctl.cli.shared.options import POSITIVE, open_store, output_option, progress_option, store_argument
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb, flush_output
 from rmqctl.errors import ExitCode
@@ -122,7 +122,7 @@ class ServeOptions:
 @output_option("table", "json")
 @progress_option
 @options_in(asked=ServeOptions)
-def command(store: Path, output: str, progress_mode: str, asked: ServeOptions) -> int:
+def command(store: Path, output: str, asked: ServeOptions) -> int:
     """Send a store to real slaves, as their master does.
 
     Use `serve` to give a broken or a new slave the log and the configuration of a backup. `serve` does not change
@@ -162,7 +162,7 @@ def command(store: Path, output: str, progress_mode: str, asked: ServeOptions) -
         _print_listening(server, store, access.address, output)
         for problem in server.problems:
             remark(f"note: {problem}")
-        return _serve(server, store, output, progress_mode, asked.until_synced)
+        return _serve(server, store, output, asked.until_synced)
 
 
 def _print_listening(server: StoreServer, store: Path, address: str, output: str) -> None:
@@ -188,9 +188,9 @@ def _print_listening(server: StoreServer, store: Path, address: str, output: str
     flush_output()
 
 
-def _serve(server: StoreServer, store: Path, output: str, progress_mode: str, until_synced: int | None) -> int:
+def _serve(server: StoreServer, store: Path, output: str, until_synced: int | None) -> int:
     """Wait until `until_synced` slaves have all data. Return the exit code."""
-    progress = ServeProgress(server, progress_mode)
+    progress = ServeProgress(server)
     while True:
         slaves = server.slaves()
         progress.show(slaves)
@@ -209,13 +209,13 @@ def _serve(server: StoreServer, store: Path, output: str, progress_mode: str, un
 class ServeProgress:
     """Show each slave's offset on stderr.
 
-    `mode` (auto, json, none) is the form of the lines. A line is written when a slave connects or disconnects, and when
+    A line is written when a slave connects or disconnects, and when
     a slave has the whole log or the configuration. If only offsets change, a line is written at most once in 5 seconds.
     """
 
-    def __init__(self, server: StoreServer, mode: str) -> None:
+    def __init__(self, server: StoreServer) -> None:
         self._server = server
-        self._mode = mode
+        self._mode = kept("progress_mode")
         self._shown: list[ServedSlave] = []
         self._shown_at = 0.0
 

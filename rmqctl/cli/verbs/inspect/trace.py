@@ -14,7 +14,7 @@ import click
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import print_document, print_line_of_text, progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
-from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.option_class import kept, options_in
 from rmqctl.cli.shared.options import (
     OFFSET,
     POSITIVE,
@@ -113,7 +113,6 @@ def command(
     mermaid: bool,
     output: str,
     threads: int,
-    progress_mode: str,
     asked: TraceOptions,
 ) -> int:
     """Show the life of one message: its copies, and which groups consumed it.
@@ -138,7 +137,7 @@ def command(
         raise click.UsageError("give --mermaid or -o json, not both")
     opened = [open_store(store, log_only=True) for store in stores]
     with ExitStack() as stack:
-        scans = _ScanStart(opened, progress_mode, stack)
+        scans = _ScanStart(opened, stack)
         trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan, limit=limit, bodies=bodies)
     found = document(trace, [str(store) for store in stores])
     if mermaid:
@@ -195,9 +194,8 @@ class _ScanStart:
     Most searches need no scan, because the index is enough.
     """
 
-    def __init__(self, stores: list[ReadOnlyStore], mode: str, stack: ExitStack) -> None:
+    def __init__(self, stores: list[ReadOnlyStore], stack: ExitStack) -> None:
         self._stores = stores
-        self._mode = mode
         self._stack = stack
         self._has_begun = False
 
@@ -211,7 +209,7 @@ class _ScanStart:
         self._has_begun = True
         warmed_up(lambda: warm_up(scan, filter_scan))
         total = sum(store.commit_log.size for store in self._stores)
-        advance = self._stack.enter_context(progress(self._mode, total, "trace"))
+        advance = self._stack.enter_context(progress(kept("progress_mode"), total, "trace"))
         for store in self._stores:
             store.commit_log.on_progress = advance
 

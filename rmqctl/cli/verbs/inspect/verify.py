@@ -58,9 +58,7 @@ if TYPE_CHECKING:
 @output_option("table", "json", "jsonl", "csv")
 @threads_option
 @progress_option
-def command(
-    stores: tuple[Path, ...], level: int, ignore_receipts: bool, output: str, threads: int, progress_mode: str
-) -> int:
+def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output: str, threads: int) -> int:
     """Check whether a store is whole.
 
     Level 1 reads the whole log. Level 1 checks the structure and checksums of records, looks for gaps in the offsets,
@@ -81,14 +79,14 @@ def command(
 
     def verified(store: Path) -> tuple[ReadOnlyStore, VerifyReport]:
         opened = open_store(store, log_only=level == 1)
-        return opened, _verify(opened, level, threads, progress_mode, receipts=not ignore_receipts)
+        return opened, _verify(opened, level, threads, receipts=not ignore_receipts)
 
     if len(stores) > 1:
         return print_stores(_each(stores, verified), output)
     return print_report(*verified(stores[0]), output)
 
 
-def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, *, receipts: bool) -> VerifyReport:
+def _verify(store: ReadOnlyStore, level: int, threads: int, *, receipts: bool) -> VerifyReport:
     from rmqctl.forensics.live_writer import verify_beside_writer
     from rmqctl.forensics.verify import Verification
 
@@ -96,7 +94,7 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, 
     with store.storage.keeping_small_files():
         warmed_up(verification.warm_up)
         try:
-            with scan_progress(store, progress_mode, "verify"):
+            with scan_progress(store, "verify"):
                 verify_beside_writer(verification, store, level, threads)
         except KeyboardInterrupt:
             remark_summary(verification.report)

@@ -75,12 +75,12 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
     run.note_assumed_sizes()
     if how.dry_run:
         with run:
-            with scan_progress(store, how.progress_mode, "rebuild"):
+            with scan_progress(store, "rebuild"):
                 run.build()
             return run.look()
     act_as_owner(store.path.root, store.path.commitlogs)
     with ChangeInterruption(at_once=False) as interruption, run:
-        with scan_progress(store, how.progress_mode, "rebuild"):
+        with scan_progress(store, "rebuild"):
             run.build(lambda: interruption.noted)
         return run.make(interruption)
 

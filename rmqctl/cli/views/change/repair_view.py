@@ -130,7 +130,7 @@ def carry_out_repair(
     def make(commit: Commit) -> str:
         from rmqctl.operations.repair.execute import build
 
-        with scan_progress(store, how.progress_mode, "repair"):
+        with scan_progress(store, "repair"):
             return journaled(store, words, partial(build, store, plan, how.threads), commit)
 
     repaired = ExitCode.PARTIAL if problem else ExitCode.REPAIRED

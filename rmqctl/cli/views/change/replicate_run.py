@@ -15,6 +15,7 @@ from rmqctl.cli.shared.change import LogChangeOptions
 from rmqctl.cli.shared.confirm import confirm
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
+from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.run_as import act_as_owner
 from rmqctl.errors import BadRequest, ExitCode
 
@@ -137,7 +138,7 @@ class ReplicateRun:
                 how,
                 lambda: interruption.noted,
                 remark,
-                ReplicateProgress(self.asked.progress_mode).show,
+                ReplicateProgress(kept("progress_mode")).show,
             )
             if not new:
                 replication.on_joined = partial(mark_as_mirror, root, master)
@@ -194,7 +195,7 @@ class ReplicateRun:
                 master,
                 asked,
                 lambda: interruption.noted,
-                ReplicateProgress(self.asked.progress_mode).show,
+                ReplicateProgress(kept("progress_mode")).show,
                 self.asked.max_bytes_per_second,
             )
             audit.run()
