@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.job.job_run import JobOptions, JobRun, Row, finish, job_run, path_of, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import JobRun, Row, finish, job_run, path_of, print_result, rows_of, scanned
 from rmqctl.cli.job.spark_options import FolderOrUrl, spark_options
 from rmqctl.cli.output.render import remark
-from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import COUNT, layout_options, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
@@ -72,8 +71,7 @@ COLUMNS = {
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-@options_in(asked=JobOptions)
-def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobOptions) -> int:
+def command(a: Path, b: Path, bodies: bool, limit: int, output: str) -> int:
     """Compare two copies of one log, such as the logs of a master and a slave.
 
     `diff` shows missing, extra and different records. At each physical offset, `diff` compares size, topic, queue,
@@ -91,7 +89,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobO
 
     if a.resolve() == b.resolve():
         raise click.UsageError("A and B are the same store")
-    with job_run("diff", [a, b], asked) as run:
+    with job_run("diff", [a, b]) as run:
         needed = ("physicalOffset", *FINGERPRINT, *(BODY_COLUMNS if bodies else ()))
         left, right = (run.records(needed, store) for store in run.stores)
         found, read = ask_unequal(left, right, kept, bodies=bodies)

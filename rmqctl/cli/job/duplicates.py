@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from rmqctl.cli.job.job_run import JobOptions, Row, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import Row, finish, job_run, print_result, rows_of, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.output.render import remark
-from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import POSITIVE, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
@@ -51,8 +50,7 @@ COLUMNS = {
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-@options_in(asked=JobOptions)
-def command(stores: tuple[Path, ...], all_topics: bool, limit: int, output: str, asked: JobOptions) -> int:
+def command(stores: tuple[Path, ...], all_topics: bool, limit: int, output: str) -> int:
     """List messages that were stored more than once.
 
     A producer that gets no answer sends the message again, even if a broker has already stored the message. All copies
@@ -65,7 +63,7 @@ def command(stores: tuple[Path, ...], all_topics: bool, limit: int, output: str,
     from rmqctl.spark.question.duplicates import COLUMNS as NEEDED
     from rmqctl.spark.question.duplicates import ask_duplicates, first
 
-    with job_run("duplicates", stores, asked) as run:
+    with job_run("duplicates", stores) as run:
         rows, read = ask_duplicates(
             run.records(NEEDED), lambda found: rows_of(first(found, limit + 1)), all_topics=all_topics
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.job.export_target import MODES, export_target
-from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_written, scanned, unread
+from rmqctl.cli.job.job_run import finish, job_run, print_written, scanned, unread
 from rmqctl.cli.job.spark_options import FolderOrUrl, spark_options, stores_argument
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import RAW_HELP, output_option, progress_option
@@ -93,8 +93,8 @@ class ExportOptions:
 @spark_options
 @output_option("table", "json")
 @progress_option
-@options_in(asked=JobOptions, chosen=ExportOptions)
-def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptions, chosen: ExportOptions) -> int:
+@options_in(chosen=ExportOptions)
+def command(stores: tuple[Path, ...], target: Path, output: str, chosen: ExportOptions) -> int:
     """Write the messages of the log to files, or to an Iceberg table.
 
     The files are Parquet, JSON Lines or CSV.
@@ -133,10 +133,10 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
     if chosen.file_format == ICEBERG:
         if chosen.raw:
             raise click.UsageError("--raw is for --format csv")
-        return _to_table(stores, root_text(target), output, asked, chosen)
+        return _to_table(stores, root_text(target), output, chosen)
     file_format = ExportFormat(chosen.file_format, body=chosen.body, raw=chosen.raw)
     place = export_target(target, stores, chosen.mode, file_format.suffix)
-    with place as there, job_run("export", stores, asked) as run:
+    with place as there, job_run("export", stores) as run:
         found = write(run.records(()), Sink(there.staging, file_format, chosen.file_mib * MIB))
         _check_read(run, found.scan)
         there.publish(found.files)
@@ -144,13 +144,13 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
     return _finish(run, found.scan, {"to": to, "format": file_format.name, "fileCount": len(found.files)}, output)
 
 
-def _to_table(stores: tuple[Path, ...], name: str, output: str, asked: JobOptions, chosen: ExportOptions) -> int:
+def _to_table(stores: tuple[Path, ...], name: str, output: str, chosen: ExportOptions) -> int:
     """Write the messages to an Iceberg table. Return the exit code."""
     from rmqctl.spark.question.export.earlier_files import Mode
     from rmqctl.spark.question.export.iceberg import Table, check, count, write
 
     table = Table(name, Mode(chosen.mode), chosen.body, chosen.file_mib * MIB)
-    with job_run("export", stores, asked) as run:
+    with job_run("export", stores) as run:
         exists = check(run.spark, table)
         read = count(run.records(()))
         _check_read(run, read.scan)

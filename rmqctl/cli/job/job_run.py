@@ -7,7 +7,6 @@ reports what was read.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,17 +77,8 @@ class JobRun(NamedTuple):
         return self.spark.read.format(name).options(**self.layout, **options).load(paths)
 
 
-@dataclass(frozen=True)
-class JobOptions:
-    """The common options of the jobs that read records."""
-
-    master: str | None
-    remote: str | None
-    split_mib: int
-
-
 @contextmanager
-def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[JobRun]:
+def job_run(name: str, stores: Sequence[Path]) -> Iterator[JobRun]:
     """Open the stores and Spark for the job `name`, and close Spark after the block.
 
     The stores are opened before Spark starts. An error of Spark is reported in one line. Raises BadRequest, Unreadable,
@@ -98,7 +88,7 @@ def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[Jo
     layout, conf = {"followLinks": str(kept("follow_links")).lower()}, kept("broker_conf")
     if conf is not None:
         layout["brokerConf"] = str(conf.absolute())
-    with spark_session(asked.master, asked.remote) as spark, count_progress(kept("progress_mode"), name) as told:
+    with spark_session() as spark, count_progress(kept("progress_mode"), name) as told:
         from rmqctl.spark.session.spark_error import quiet_query_logs, spark_errors
         from rmqctl.spark.session.task_watch import watched
         from rmqctl.spark.source.data_source import register
@@ -106,7 +96,7 @@ def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[Jo
         quiet_query_logs()
         with spark_errors(f"job {name}"), watched(spark, told):
             register(spark)
-            yield JobRun(name, spark, opened, layout, asked.split_mib)
+            yield JobRun(name, spark, opened, layout, kept("split_mib"))
 
 
 def path_of(store: ReadOnlyStore) -> str:

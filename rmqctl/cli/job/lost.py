@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.job.job_run import (
-    JobOptions,
     JobRun,
     Row,
     columns_of,
@@ -22,7 +21,6 @@ from rmqctl.cli.job.job_run import (
 )
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.output.render import remark
-from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
@@ -56,8 +54,7 @@ COLUMNS = columns_of(
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-@options_in(asked=JobOptions)
-def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
+def command(stores: tuple[Path, ...], output: str) -> int:
     """List messages of the log that no queue reaches, by queue.
 
     If no queue reaches a message, no consumer ever receives the message. The column WHY is `missing-unit` if consumers
@@ -70,7 +67,7 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     from rmqctl.spark.question.lost import COLUMNS as NEEDED
     from rmqctl.spark.question.lost import MISSING_UNIT, ask_lost
 
-    with job_run("lost", stores, asked) as run:
+    with job_run("lost", stores) as run:
         rows, read = ask_lost(run.records(NEEDED), partial(_units_of, run), _known_topics(run))
     found = sorted(
         (_row(row.asDict()) for row in rows),

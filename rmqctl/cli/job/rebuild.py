@@ -79,15 +79,7 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
 @output_option("table", "json", "jsonl")
 @progress_option
 def command(
-    stores: tuple[Path, ...],
-    what: str,
-    all_topics: bool,
-    profile: str | None,
-    master: str | None,
-    remote: str | None,
-    dry_run: bool,
-    yes: bool,
-    output: str,
+    stores: tuple[Path, ...], what: str, all_topics: bool, profile: str | None, dry_run: bool, yes: bool, output: str
 ) -> int:
     """Rebuild queues and index from the log with Spark.
 
@@ -126,7 +118,7 @@ def command(
         warmed_up(warm_up_tasks)
         if not dry_run:
             _act_as_owner_with_spark({store: one.logs for store, one in ready.items()})
-        with spark_session(master, remote) as spark:
+        with spark_session() as spark:
             headed = len(stores) > 1 and output == "table"
             codes.update(_rebuild_all(ready, how, spark, headed=headed))
     return max(codes.values(), key=_badness)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqctl.cli.shared.option_class import kept, kept_option
 from rmqctl.cli.shared.options import LocalPath, layout_options
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.remote_storage import is_remote, is_url, root_path
@@ -45,7 +46,7 @@ def stores_argument(command: F) -> F:
 def spark_options(command: F) -> F:
     """Add --master, --remote and --split-mib."""
     mib = click.IntRange(1, SPLIT_MIB_MAX)
-    split = click.option(
+    split = kept_option(
         "--split-mib",
         type=mib,
         default=SPLIT_MIB,
@@ -56,8 +57,8 @@ def spark_options(command: F) -> F:
 
 def spark_target_options(command: F) -> F:
     """Add --master and --remote."""
-    remote = click.option("--remote", help="The URL of a Spark Connect server, such as sc://HOST:15002.")
-    master = click.option(
+    remote = kept_option("--remote", help="The URL of a Spark Connect server, such as sc://HOST:15002.")
+    master = kept_option(
         "--master",
         help="The Spark master, such as spark://HOST:7077, yarn or local[4].  [default: local[*], or the master of "
         "spark-submit]",
@@ -66,11 +67,12 @@ def spark_target_options(command: F) -> F:
 
 
 @contextmanager
-def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSession]:
+def spark_session() -> Iterator[SparkSession]:
     """Open the Spark session that --master or --remote describes.
 
     Raises BadRequest if PySpark is not installed, and Unreadable if no Spark master or server answers.
     """
+    master, remote = kept("master"), kept("remote")
     if master and remote:
         raise click.UsageError("give --master or --remote, not both")
     if find_spec("pyspark") is None:

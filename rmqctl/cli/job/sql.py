@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.cli.job.export_target import MODES, export_target
-from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_result, print_written, scanned
+from rmqctl.cli.job.job_run import finish, job_run, print_result, print_written, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.option_class import options_in
@@ -92,10 +92,8 @@ class FileOptions:
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-@options_in(asked=JobOptions, files=FileOptions)
-def command(
-    query: str, stores: tuple[Path, ...], limit: int, output: str, asked: JobOptions, files: FileOptions
-) -> int:
+@options_in(files=FileOptions)
+def command(query: str, stores: tuple[Path, ...], limit: int, output: str, files: FileOptions) -> int:
     """Run QUERY, a SELECT in Spark SQL, on views of the stores.
 
     The views are messages, damage, queues and index, with the following columns.
@@ -133,7 +131,7 @@ def command(
         raise click.UsageError(f"QUERY comes before STORE: rmqctl job sql 'SELECT ...' {quoted(Path(query))}")
     if files.target is not None and output not in ("table", "json"):
         raise click.UsageError("with --to, -o is table or json: --format is the format of the files")
-    with job_run("sql", stores, asked) as run:
+    with job_run("sql", stores) as run:
         for name, source in OTHER_VIEWS.items():
             if is_named(name, query):
                 run.table(source).createOrReplaceTempView(name)

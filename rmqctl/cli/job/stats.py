@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from rmqctl.cli.job.job_run import JobOptions, Row, columns_of, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import Row, columns_of, finish, job_run, print_result, rows_of, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
-from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
@@ -40,8 +39,7 @@ DIGITS = 3
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-@options_in(asked=JobOptions)
-def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
+def command(stores: tuple[Path, ...], output: str) -> int:
     """Count messages and bytes by broker, topic and queue.
 
     `stats` counts each whole message of the log, even if no queue has the message. `stats` also shows the sizes of
@@ -52,7 +50,7 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     from rmqctl.spark.question.stats import COLUMNS as NEEDED
     from rmqctl.spark.question.stats import stats
 
-    with job_run("stats", stores, asked) as run:
+    with job_run("stats", stores) as run:
         rows, read = ask([run.groups(NEEDED, "queue")], lambda groups: rows_of(stats(groups)))
     found = sorted(map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"]))
     print_result(run, scanned(read[0]) | {"queues": found}, "queues", output, KEYS, COLUMNS)

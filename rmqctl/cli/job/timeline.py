@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.job.job_run import JobOptions, Row, columns_of, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import Row, columns_of, finish, job_run, print_result, rows_of, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
-from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.times import UNIT_MS
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
@@ -63,8 +62,7 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-@options_in(asked=JobOptions)
-def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, asked: JobOptions) -> int:
+def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str) -> int:
     """Count the messages that were stored in each interval, by broker or topic.
 
     The times in the output are store times in UTC. The beginning of each interval is a multiple of the interval's
@@ -75,7 +73,7 @@ def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, as
     from rmqctl.spark.question.timeline import timeline
 
     by_topic = by == "topic"
-    with job_run("timeline", stores, asked) as run:
+    with job_run("timeline", stores) as run:
         rows, read = ask(
             [run.groups(NEEDED, by, interval_ms)],
             lambda groups: rows_of(timeline(groups, interval_ms, by_topic=by_topic)),

@@ -61,15 +61,7 @@ if TYPE_CHECKING:
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-def command(
-    stores: tuple[Path, ...],
-    level: int,
-    ignore_receipts: bool,
-    master: str | None,
-    remote: str | None,
-    split_mib: int,
-    output: str,
-) -> int:
+def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output: str) -> int:
     """Check stores on Spark in the same way as `rmqctl verify`.
 
     STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Executors
@@ -81,15 +73,15 @@ def command(
     verified by one task. The output and the exit code are those of `rmqctl verify` for the same stores. If one store
     cannot be verified, the job continues with the other stores.
     """
-    asked = HowToVerify(level, not ignore_receipts, split_mib * MIB)
+    asked = HowToVerify(level, not ignore_receipts, kept("split_mib") * MIB)
     open_one = partial(open_store, log_only=level == 1)
     if len(stores) == 1:
         opened = open_one(stores[0])
-        with spark_session(master, remote) as spark, _begun_splits(spark, [opened], asked) as report_of:
+        with spark_session() as spark, _begun_splits(spark, [opened], asked) as report_of:
             report = report_of(opened)
         return print_report(opened, report, output)
     found = open_each(stores, open_one)
-    verified = results(found, partial(spark_session, master, remote), partial(_begun, asked=asked))
+    verified = results(found, spark_session, partial(_begun, asked=asked))
     return print_stores(starmap(_verified, verified), output)
 
 

@@ -30,7 +30,7 @@ ROWS_PER_TABLE = 500
 TABULATE_PADDING = 2  # tabulate.MIN_PADDING, for the headings
 ROWS_OF_TABULATE = 1000  # for more rows, tabulate takes ten times the time and memory
 LARGE_DOCUMENT = 256 * 1024  # characters
-RAW_CSV = "rmqctl.cli.output.render.raw_csv"
+RAW_CSV = "rmqctl.raw"  # where `kept_option` keeps --raw
 _IMPORTED_LATE = (
     "csv", "difflib", "numpy.ma", "rich.cells", "rich.console", "rich.progress", "rich.table", "rich.text", "tabulate",
 )  # fmt: skip

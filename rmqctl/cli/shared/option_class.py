@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -34,12 +36,16 @@ def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]
     return decorate
 
 
-def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
-    """Keep the value of an option for `kept`.
+def kept_option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """Return the decorator for an option whose value `kept` returns.
 
-    It is the callback of options that no verb needs itself, such as those with which `open_store` opens a store.
+    It is for options that no verb needs itself, such as those with which `open_store` opens a store.
     """
-    context.meta[f"rmqctl.{option.name}"] = value
+
+    def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+        context.meta[f"rmqctl.{option.name}"] = value
+
+    return click.option(*names, expose_value=False, callback=keep, **settings)
 
 
 def kept(name: str) -> Any:

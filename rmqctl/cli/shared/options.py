@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqctl.cli.output.render import RAW_CSV, progress, remark
-from rmqctl.cli.shared.option_class import keep, kept
+from rmqctl.cli.output.render import progress, remark
+from rmqctl.cli.shared.option_class import kept, kept_option
 from rmqctl.logfile.system.remote_storage import is_url, root_text
 from rmqctl.text import counted, quoted
 
@@ -97,18 +97,12 @@ def stores_argument(command: F) -> F:
 
 def layout_options(command: F) -> F:
     """Add the options --broker-conf and --follow-links, for `open_store`."""
-    command = click.option(
-        "--follow-links",
-        is_flag=True,
-        expose_value=False,
-        callback=keep,
-        help="Follow symbolic links to files and folders outside the store.",
+    command = kept_option(
+        "--follow-links", is_flag=True, help="Follow symbolic links to files and folders outside the store."
     )(command)
-    return click.option(
+    return kept_option(
         "--broker-conf",
         type=click.Path(path_type=Path),
-        expose_value=False,
-        callback=keep,
         help="The broker's broker.conf, with file sizes, commit log folders and retention. Without this option, rmqctl "
         "takes the file sizes from the existing files.",
     )(command)
@@ -273,16 +267,12 @@ def output_option(*formats: str) -> Callable[[F], F]:
     )
     if "csv" not in formats:
         return option
-    raw = click.option("--raw", is_flag=True, expose_value=False, callback=_note_raw_csv, help=RAW_HELP)
+    raw = kept_option("--raw", is_flag=True, help=RAW_HELP)
 
     def both(command: F) -> F:
         return option(raw(command))
 
     return both
-
-
-def _note_raw_csv(context: click.Context, _: click.Parameter, value: bool) -> None:
-    context.meta[RAW_CSV] = value
 
 
 class BrokerVersionType(click.ParamType):  # type: ignore[type-arg]
@@ -311,14 +301,7 @@ def profile_option(text: str) -> Callable[[F], F]:
         "differently."
     )
     profile = click.option("--profile", type=click.Choice(PROFILES), callback=_profile_or_version, help=whole)
-    version = click.option(
-        "--broker-version",
-        type=BrokerVersionType(),
-        is_eager=True,
-        expose_value=False,
-        callback=keep,
-        help=exact,
-    )
+    version = kept_option("--broker-version", type=BrokerVersionType(), is_eager=True, help=exact)
     return lambda command: profile(version(command))
 
 
@@ -341,9 +324,7 @@ def progress_option(command: F) -> F:
     """Add --progress."""
     choice = click.Choice(("auto", "json", "none"))
     text = "Progress on stderr: a bar on a terminal, JSON lines, or none."
-    return click.option(
-        "--progress", "progress_mode", type=choice, default="auto", expose_value=False, callback=keep, help=text
-    )(command)
+    return kept_option("--progress", "progress_mode", type=choice, default="auto", help=text)(command)
 
 
 def ignore_receipts_option(command: F) -> F:

@@ -10,16 +10,16 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
 import rmqctl
 from rmqctl.cli.output.render import import_late_ones, remark
-from rmqctl.cli.shared.option_class import keep, kept
+from rmqctl.cli.shared.option_class import kept, kept_option
 from rmqctl.errors import ChangeFailed
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import click
 
     from rmqctl.logfile.access.owner import Owner
 
@@ -41,7 +41,7 @@ WHICH_USER_DRY_RUN = "--dry-run only reads. As root it reports as which user the
 def as_root_option(command: F) -> F:
     """Add --as-root, which `act_as_owner` needs."""
     text = "Stay root, even if the store belongs to another user, or if its files belong to several users."
-    return click.option("--as-root", is_flag=True, expose_value=False, callback=keep, help=text)(command)
+    return kept_option("--as-root", is_flag=True, help=text)(command)
 
 
 def takes_as_root(command: click.Command) -> bool:

@@ -58,7 +58,7 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 @spark_target_options
 @output_option("table", "json", "jsonl")
 @progress_option
-def command(stores: tuple[Path, ...], profile: str | None, master: str | None, remote: str | None, output: str) -> int:
+def command(stores: tuple[Path, ...], profile: str | None, output: str) -> int:
     """Say why stores are not healthy, and what to do next, in a row for each store.
 
     STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Each task of
@@ -75,7 +75,7 @@ def command(stores: tuple[Path, ...], profile: str | None, master: str | None, r
     found = open_each(stores, open_for_doctor)
     begin = partial(_begun, targets=targets, profile=profile)
     codes: list[int] = []
-    rows = _rows(results(found, partial(spark_session, master, remote), begin), codes)
+    rows = _rows(results(found, spark_session, begin), codes)
     if output == "json":
         reports = list(rows)
         print_document("job.doctor", {"stores": [row["store"] for row in reports], "reports": reports})

@@ -51,14 +51,7 @@ SUMS = ("behind", "retryDepth", "retriesDelayed", "dlqDepth", "popped", "expired
 @spark_target_options
 @output_option(*OUTPUTS)
 @progress_option
-def command(
-    stores: tuple[Path, ...],
-    group: str | None,
-    max_behind: Bound | None,
-    master: str | None,
-    remote: str | None,
-    output: str,
-) -> int:
+def command(stores: tuple[Path, ...], group: str | None, max_behind: Bound | None, output: str) -> int:
     """Show how far each consumer group is behind on many brokers.
 
     Give one store for each broker: the master's store or a slave's store. STORE is a URL such as s3://bucket/store, or
@@ -76,7 +69,7 @@ def command(
     """
     found = open_each(dict.fromkeys(stores), open_store)
     begin = partial(_begun, group=group, bound=max_behind)
-    done = list(results(found, partial(spark_session, master, remote), begin))
+    done = list(results(found, spark_session, begin))
     reports = [report for _, report in done if isinstance(report, LagReport)]
     if len(reports) == len(done) and not any(report.knows_group for report in reports):
         raise BadRequest(f"no store knows the group {group!r}", hint="`rmqctl job lag STORE...` lists the groups")

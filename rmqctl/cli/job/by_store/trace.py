@@ -64,8 +64,6 @@ def command(
     scan: bool,
     body: str | None,
     charset: str | None,
-    master: str | None,
-    remote: str | None,
     output: str,
     asked: TraceOptions,
 ) -> int:
@@ -90,7 +88,7 @@ def command(
     found = open_each(dict.fromkeys(stores), open_one)
     work = partial(traced, question=question, by_scan=scan, limit=limit, body=body, charset=charset)
     begin = partial(_begun, work=work)
-    done = list(results(found, partial(spark_session, master, remote), begin))
+    done = list(results(found, spark_session, begin))
     documents = list(starmap(_document, done))
     if output == "json":
         print_document("job.trace", {"stores": [row["store"] for row in documents], "reports": documents})
