@@ -19,7 +19,7 @@ from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
-from rmqctl.store.config.empty_config import starts_empty
+from rmqctl.store.config.config_file import starts_empty
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery import rules
@@ -242,7 +242,7 @@ class RestartSimulation:
         return tuple(dropped)
 
     def _config_refusal(self) -> str | None:
-        """Return why the broker exits (`empty_config`), or None."""
+        """Return why the broker exits (`starts_empty`), or None."""
         folder, storage = self._store.path.part(store_path.CONFIG), self._store.storage
         for name in CONFIGS:
             config = self._store.config(name)

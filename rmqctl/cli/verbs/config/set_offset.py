@@ -147,8 +147,7 @@ def command(store: Path, asked: OffsetOptions, how: ChangeOptions) -> int:
 
 
 def _plan(store: ReadOnlyStore, profile: Profile, asked: OffsetOptions) -> OffsetPlan:
-    from rmqctl.operations.configuration.delay_plan import plan_delay_offset
-    from rmqctl.operations.configuration.offset_plan import plan_offsets
+    from rmqctl.operations.configuration.offset_plan import plan_delay_offset, plan_offsets
 
     if asked.delay_level is not None:
         if asked.group is not None or asked.new_group:

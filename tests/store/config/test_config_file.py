@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.format.profile import PROFILES
 from rmqctl.logfile.system.storage import Storage
-from rmqctl.store.config.empty_config import starts_empty
+from rmqctl.store.config.config_file import starts_empty
 
 TOPICS, OFFSETS, GROUPS = "topics.json", "consumerOffset.json", "subscriptionGroup.json"
 ALL, NONE, OF_1 = ("4.7", "4.9", "5.3", "5.4"), (), ("4.7", "4.9", "5.3")
@@ -40,5 +40,5 @@ def test_a_backup_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / TOPICS).write_bytes(b"{")
     assert starts_empty(Storage(tmp_path), tmp_path, TOPICS, PROFILES["5.3"])
     (tmp_path / f"{TOPICS}.bak").write_bytes(b"[]")
-    monkeypatch.setattr("rmqctl.store.config.empty_config.CONFIG_SIZE_MAX", 1)
+    monkeypatch.setattr("rmqctl.store.config.config_file.CONFIG_SIZE_MAX", 1)
     assert not starts_empty(Storage(tmp_path), tmp_path, TOPICS, PROFILES["5.3"])
