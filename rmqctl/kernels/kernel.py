@@ -1,23 +1,21 @@
 """Kernels: functions over numpy arrays, compiled by numba or run as plain Python.
 
-numba is imported when a kernel is compiled (`rmqctl.kernels.native`), but not when a kernel is loaded from the cache
-(`rmqctl.kernels.machine_code`).
+numba is imported (`rmqctl.kernels.native`) when the first kernel is compiled or loaded from the cache: small inputs run
+without it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cached_property
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from rmqctl.kernels import machine_code
+from rmqctl.kernels.argument_kinds import Kinds, kinds_of
 from rmqctl.kernels.kernel_cache import KernelCache
-from rmqctl.kernels.machine_code import Kinds, MachineCode, kinds_of
 
 KERNELS: list[Kernel] = []
 _LOCK = threading.RLock()
@@ -47,9 +45,8 @@ class Part:
 class Kernel:
     """A function over numpy arrays, which numba compiles at the first call.
 
-    If the cache has the machine code of the kernel, the first call loads the machine code instead. If `has_plain_form`
-    is set, the kernel can run as plain Python. The kernel runs as plain Python while `is_plain` is set.
-    `is_compiled_here` is set when this process begins to compile the kernel.
+    If `has_plain_form` is set, the kernel can run as plain Python. The kernel runs as plain Python while `is_plain` is
+    set. `is_compiled_here` is set when this process begins to compile the kernel.
     """
 
     def __init__(self, function: Callable[..., Any], *, has_plain_form: bool) -> None:
@@ -57,7 +54,7 @@ class Kernel:
         self.is_plain = False
         self.is_compiled_here = False
         self._function = function
-        self._loaded: dict[Kinds, Callable[[tuple[Any, ...]], Any]] = {}
+        self._loaded: dict[Kinds, Callable[..., Any]] = {}
         KERNELS.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -65,36 +62,23 @@ class Kernel:
         if self.is_plain:
             return call_with_plain_rows(self._function, arguments)
         kinds = kinds_of(arguments)
-        return (self._loaded.get(kinds) or self._load(kinds))(arguments)
+        return (self._loaded.get(kinds) or self._load(kinds))(*arguments)
 
     @property
     def module(self) -> str:
         """Return the name of the kernel's module."""
         return self._function.__module__
 
-    def _load(self, kinds: Kinds) -> Callable[[tuple[Any, ...]], Any]:
-        """Load the kernel for arguments of these kinds.
-
-        If the cache does not have the kernel, compile the kernel.
-        """
+    def _load(self, kinds: Kinds) -> Callable[..., Any]:
+        """Load the kernel for arguments of these kinds, which the cache may have."""
         with _LOCK:
             if kinds not in self._loaded:
-                self._loaded[kinds] = machine_code.load(self._code(kinds), kinds)
+                cache = _CACHE[0] if _CACHE else None
+                self.is_compiled_here = cache is None or not cache.has([self.module])
+                from rmqctl.kernels.native import compile_kernel
+
+                self._loaded[kinds] = compile_kernel(with_native_parts(self._function), kinds, cache)
             return self._loaded[kinds]
-
-    def _code(self, kinds: Kinds) -> MachineCode:
-        name = machine_code.file_name(self._function, kinds)
-        raw = _CACHE[0].read(name) if _CACHE else None
-        found = MachineCode.from_bytes(name, raw) if raw is not None else None
-        if found is None:
-            self.is_compiled_here = True
-            from rmqctl.kernels.native import compile_kernel
-
-            found = compile_kernel(with_native_parts(self._function), kinds)
-            if _CACHE:
-                with suppress(OSError):  # a full disk: the next process compiles the kernel again
-                    _CACHE[0].write(name, found.to_bytes(name))
-        return found
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -146,7 +130,7 @@ def native_part(name: str, plain: Callable[..., Any]) -> Any:
     return Part(plain, make_native)
 
 
-def with_native_parts(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_native_parts(function: Callable[..., Any]) -> FunctionType:
     """Return a copy of `function` that calls native forms instead of Parts."""
     names = function.__globals__
     used = {name: names[name] for name in function.__code__.co_names if name in names}

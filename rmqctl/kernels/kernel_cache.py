@@ -11,61 +11,53 @@ its own cache folder.
 from __future__ import annotations
 
 import os
-import stat
+import shutil
 from contextlib import suppress
+from fnmatch import filter as matching
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.scratch import is_trusted, open_folder, temporary_paths
+from rmqctl.scratch import NEW_FOLDER_MODE, open_folder, temporary_paths
 
-_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class KernelCache(NamedTuple):
-    """The folder of the cache: where it was found, and its descriptor.
-
-    All access is by the descriptor, because the path may lead elsewhere the next moment.
-    """
+    """The folder of the cache: where it was found, and its descriptor."""
 
     path: Path
     folder: int
 
-    def read(self, name: str) -> bytes | None:
-        """Return the content of a file, or None.
+    @property
+    def numba_path(self) -> str:
+        """Return the path for numba, through the descriptor where the system can.
 
-        None means that the file cannot be read, or that another user could have written it.
+        `path` may lead elsewhere the next moment.
         """
-        try:
-            with open(os.open(name, os.O_RDONLY | _OPEN, dir_fd=self.folder), "rb") as file:
-                found = os.fstat(file.fileno())
-                return file.read() if stat.S_ISREG(found.st_mode) and is_trusted(found) else None
-        except OSError:
-            return None
+        through = f"/proc/self/fd/{self.folder}"
+        return through if os.path.exists(through) else str(self.path)
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file. Other processes see it only when it is complete. Raises OSError."""
-        part = f"{name}.{os.getpid()}"
-        with suppress(FileNotFoundError):  # a process with this number has left it
-            os.unlink(part, dir_fd=self.folder)
-        try:
-            with open(
-                os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o644, dir_fd=self.folder), "wb"
-            ) as file:
-                file.write(content)
-            os.rename(part, name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(part, dir_fd=self.folder)
-            raise
+    def has(self, modules: Iterable[str]) -> bool:
+        """Return whether the cache has kernels of each of these modules."""
+        files = [name for _, _, names in os.walk(self.numba_path) for name in names]
+        return all(matching(files, f"{module.rpartition('.')[2]}.*.nbi") for module in modules)
 
-    def names(self) -> list[str]:
-        """Return the names of the files. Raises OSError."""
-        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.folder)
-        try:
-            return os.listdir(descriptor)
-        finally:
-            os.close(descriptor)
+    def source_file(self, module: str) -> str:
+        """Return a path that stands for a module without a file of its own.
+
+        numba reads the file, to tell versions apart. Raises OSError.
+        """
+        name = f"{module.rpartition('.')[2]}.py"
+        Path(self.numba_path, name).touch()
+        return str(self.path / name)
+
+    def clear(self) -> None:
+        """Delete the files of numba, as far as that is possible."""
+        for folder in os.scandir(self.numba_path):
+            if folder.is_dir(follow_symlinks=False):
+                shutil.rmtree(folder.path, ignore_errors=True)
 
 
 def find_cache() -> KernelCache | None:
@@ -82,7 +74,9 @@ def _first_of(home: str, temporary: tuple[str, ...], uid: int) -> KernelCache | 
         return None
     for folder, own in ((home, "rmqctl"), *((each, f"rmqctl-{uid}") for each in temporary)):
         with suppress(OSError):
-            return KernelCache(Path(folder, own, digest), open_folder(folder, own, digest, creates=True))
+            found = KernelCache(Path(folder, own, digest), open_folder(folder, own, digest, creates=True))
+            os.chmod(found.numba_path, NEW_FOLDER_MODE)  # numba makes folders in it, whose mode depends on the umask
+            return found
     return None
 
 

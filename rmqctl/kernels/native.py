@@ -1,65 +1,56 @@
 """Compile kernels with numba, and define the intrinsics that kernels call.
 
-`rmqctl.kernels.kernel` imports this module when the first kernel is compiled, because the import of numba is slow.
+`rmqctl.kernels.kernel` imports this module when the first kernel is loaded, because the import of numba is slow.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from llvmlite import ir
 
-from rmqctl.errors import BadRequest
-from rmqctl.format.columns import row_type
-from rmqctl.kernels.machine_code import (
-    ALIGNED,
-    BOOLEAN,
-    CONTIGUOUS,
-    INTEGER,
-    Kinds,
-    MachineCode,
-    kinds_of,
-    load,
-    types_of,
-)
-from rmqctl.kernels.safe_numba import from_dtype, intrinsic, njit, numba_version, types
+from rmqctl.kernels.argument_kinds import ALIGNED, BOOLEAN, CONTIGUOUS, INTEGER
+from rmqctl.kernels.safe_numba import config, from_dtype, intrinsic, njit, types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FunctionType
+
+    from rmqctl.kernels.argument_kinds import Kinds
+    from rmqctl.kernels.kernel_cache import KernelCache
 
 BLOCK = 64  # bytes that are compared at once
-# no functions that Python calls, which halves the time to compile, and no counters of references
-_PLAIN_CODE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
-_FORMATS = {(64, True): "q", (64, False): "Q", (32, True): "i", (32, False): "I"}  # of the module struct
-_NAMES: dict[Any, tuple[str, ...]] = {
-    ctypes.c_void_p: ("ptr",),
-    ctypes.c_int64: ("i64",),
-    ctypes.c_bool: ("i8", "i1"),
-}
-_ROWS = row_type("i4 small", "i8 large")
+# no functions for C, and no counters of references
+_PLAIN_CODE: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "_nrt": False}
+_PART_CODE = {**_PLAIN_CODE, "forceinline": True, "no_cpython_wrapper": True}
 
 
-def compile_kernel(function: Callable[..., Any], kinds: Kinds) -> MachineCode:
-    """Compile a kernel for arguments of these kinds (`machine_code.kinds_of`).
+def compile_kernel(function: FunctionType, kinds: Kinds, cache: KernelCache | None) -> Callable[..., Any]:
+    """Compile a kernel for arguments of these kinds, or load it from the cache.
 
-    The kernel must not allocate an array: the arrays of numba need functions that only a process with numba has.
-
-    Raises BadRequest if this version of numba compiles in another way than `machine_code` calls.
+    What is returned does not hold the GIL, and takes read-only arrays for those that the kernel only reads.
     """
-    check_convention(_compiled, numba_version)
-    return _compiled(function, kinds)
-
-
-def _compiled(function: Callable[..., Any], kinds: Kinds) -> MachineCode:
-    dispatcher = njit(nogil=True, **_PLAIN_CODE)(function)
     signature = tuple(map(_type_of, kinds))
-    dispatcher.compile(signature)
-    found = dispatcher.overloads[signature]
-    name = found.fndesc.llvm_func_name
-    check_words([str(word.type) for word in found.library.get_function(name).arguments], kinds, numba_version)
-    result = "".join(map(_format_of, getattr(found.signature.return_type, "types", (found.signature.return_type,))))
-    return MachineCode(name, result, found.library._get_compiled_object())
+    dispatcher = njit(**_PLAIN_CODE)(function)
+    if cache is not None:
+        # in no other folder: nobody checked the others
+        vars(config).update(CACHE_DIR=cache.numba_path, CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator")
+        try:
+            if not Path(function.__code__.co_filename).exists():  # in a zip file, on an executor
+                function.__code__ = function.__code__.replace(co_filename=cache.source_file(function.__module__))
+            dispatcher.enable_caching()
+            dispatcher.compile(signature)
+        except (EOFError, UnpicklingError):  # a file of the cache is torn, as a power cut leaves it
+            cache.clear()
+        except (OSError, RuntimeError):  # a full disk: the next process compiles the kernel again
+            pass
+    if signature not in dispatcher.overloads:
+        dispatcher = njit(**_PLAIN_CODE)(function)
+        dispatcher.compile(signature)
+    entry: Callable[..., Any] = dispatcher.get_overload(signature)
+    return entry
 
 
 def _type_of(kind: Any) -> Any:
@@ -74,13 +65,6 @@ def _type_of(kind: Any) -> Any:
     return types.Array(from_dtype(dtype), dimensions, "C" if flags & CONTIGUOUS else "A", aligned=bool(flags & ALIGNED))
 
 
-def _format_of(result: Any) -> str:
-    """Return the format, for the module struct, of a result of numba's type."""
-    if result == types.none:
-        return ""
-    return "?" if result == types.boolean else _FORMATS[result.bitwidth, result.signed]
-
-
 def compile_part(function: Callable[..., Any]) -> Any:
     """Return numba's form of a function that only kernels call.
 
@@ -90,7 +74,7 @@ def compile_part(function: Callable[..., Any]) -> Any:
     # it is inlined, because a call with an array (seven words) costs more than what most parts do; and it counts no
     # references to its arrays, because the kernel has them for as long, and atomic counting was four fifths of the time
     # of `line_encode`
-    return njit(nogil=True, forceinline=True, **_PLAIN_CODE)(function)
+    return njit(**_PART_CODE)(function)
 
 
 def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
@@ -300,51 +284,3 @@ PARTS: dict[str, Any] = {
     "special_in_block": intrinsic(_special_in_block),
     "copy_bytes": intrinsic(_copy_bytes),
 }
-
-
-def check_words(words: Sequence[str], kinds: Kinds, version: str) -> None:
-    """Compare LLVM's types of a kernel's arguments with the passed words.
-
-    The calling convention is a matter of numba, and a new version of numba can change it. With a wrong convention, a
-    kernel would read and write wrong places in memory. So the words of the arguments of each kernel are compared with
-    those that the caller passes. And before the first kernel is compiled, a small kernel must report its arguments.
-
-    Raises BadRequest with the `version` of numba if they differ.
-    """
-    expected = [ctypes.c_void_p, ctypes.c_void_p, *(each for kind in kinds for each in types_of(kind))]
-    found = ["ptr" if word.endswith("*") else word for word in words]  # older LLVM says what a pointer leads to
-    if len(found) != len(expected) or not all(word in _NAMES[each] for word, each in zip(found, expected, strict=True)):
-        raise _unknown(version)
-
-
-@cache
-def check_convention(compile_kernel: Callable[[Callable[..., Any], Kinds], MachineCode], version: str) -> None:
-    """Compile and call a small kernel, which reports its arguments.
-
-    Raises BadRequest with the `version` of numba if the kernel reports other values.
-    """
-    rows = np.array([(3, 1 << 40), (-5, 1 << 50), (7, 11)], _ROWS)
-    table = np.arange(24, dtype=np.int64).reshape(4, 6)[::2, ::3]  # [[0, 3], [12, 15]], with gaps in memory
-    reported = np.zeros(6, np.int64)
-    arguments = rows, table, True, -9, reported
-    kinds = kinds_of(arguments)
-    found = load(compile_kernel(_report, kinds), kinds)(arguments)
-    if found != (True, -9) or reported.tolist() != [3, -5, 11, 2, 15, 3]:
-        raise _unknown(version)
-
-
-def _report(rows: Any, table: Any, is_set: bool, number: int, reported: Any) -> tuple[bool, int]:
-    """Write what the kernel sees of its arguments into `reported`."""
-    reported[0] = len(rows)
-    reported[1] = rows[1].small
-    reported[2] = rows[2].large
-    reported[3] = table.shape[0]
-    reported[4] = table[1, 1]
-    reported[5] = table[0, 1]
-    return is_set, number
-
-
-def _unknown(version: str) -> BadRequest:
-    return BadRequest(
-        f"rmqctl cannot call what numba {version} compiles", hint="install another version of numba; 0.60 is the oldest"
-    )

@@ -34,7 +34,6 @@ def _no_yaml() -> Iterator[None]:
 
 
 with _no_yaml():
-    from numba import __version__ as numba_version
     from numba import config, from_dtype, njit, types
     from numba.extending import intrinsic
 
@@ -45,6 +44,5 @@ __all__ = [
     "from_dtype",
     "intrinsic",
     "njit",
-    "numba_version",
     "types",
 ]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from fnmatch import filter as matching
 from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.kernels.kernel import KERNELS, keep_compiled
-from rmqctl.kernels.machine_code import files_of_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from rmqctl.kernels.kernel_cache import KernelCache
 
@@ -71,15 +69,7 @@ def warm_up(*modules: KernelModule, size: int | None = None) -> None:
 def _is_small(size: int, names: set[str]) -> bool:
     if size >= SMALL_FIRST_INPUT:
         return False
-    return size < SMALL_INPUT or not is_cached(_cache(), names)
-
-
-def is_cached(cache: KernelCache | None, names: Iterable[str]) -> bool:
-    """Return whether the cache has kernels of each module in `names`. Raises OSError."""
-    if cache is None:
-        return False
-    files = cache.names()
-    return all(matching(files, files_of_module(name)) for name in names)
+    return size < SMALL_INPUT or not ((cache := _cache()) and cache.has(names))
 
 
 def _cache() -> KernelCache | None:

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed  # noqa: TID251
 from multiprocessing import get_context  # noqa: TID251 -- each gets PYTHONSAFEPATH
 
 from rmqctl.kernels.kernel_cache import KernelCache, find_cache
-from rmqctl.kernels.warm_up import cache_where, is_cached, warm_up
+from rmqctl.kernels.warm_up import cache_where, warm_up
 
 # the slowest modules first, so that all processes end at about the same time
 MODULES = (
@@ -38,7 +38,7 @@ def warm_up_all(cache: KernelCache, on_done: Callable[[int, int], None]) -> list
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
-    return [name for name in MODULES if not is_cached(cache, [name])]
+    return [name for name in MODULES if not cache.has([name])]
 
 
 def _compile(name: str) -> None:

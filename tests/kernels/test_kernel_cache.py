@@ -50,32 +50,33 @@ def found() -> KernelCache | None:
     return find_cache()
 
 
-def test_what_is_written_is_read(home: Path) -> None:
+def code(cache: KernelCache) -> Path:
+    """A file in the cache, as numba reads it."""
+    return Path(cache.numba_path, "a.nbi")
+
+
+def test_only_this_user_can_enter_the_cache(home: Path) -> None:
+    """numba makes folders in it, which others could write to where the umask lets them."""
     cache = found()
     assert cache is not None
     assert cache.path.parent == home / "rmqctl"
-    assert cache.read("a.o") is None
-    cache.write("a.o", b"code")
-    (cache.path / f"b.o.{os.getpid()}").write_bytes(b"left by another process")
-    cache.write("b.o", b"other code")
-    assert (cache.read("a.o"), cache.read("b.o"), sorted(cache.names())) == (b"code", b"other code", ["a.o", "b.o"])
     assert [path.stat().st_mode & 0o777 for path in (cache.path.parent, cache.path)] == [0o700, 0o700]
+    cache.path.chmod(0o755)
+    assert found() is not None
+    assert cache.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_files_that_another_could_have_written_are_not_read(home: Path) -> None:
+def test_which_modules_the_cache_has(home: Path) -> None:
     cache = found()
     assert cache is not None
-    cache.write("a.o", b"code")
-    file = cache.path / "a.o"
-    for mode in (0o664, 0o646):
-        file.chmod(mode)
-        assert cache.read("a.o") is None
-    file.chmod(0o600)
-    assert cache.read("a.o") == b"code"
-    file.rename(cache.path / "b.o")
-    file.symlink_to("b.o")
-    os.mkfifo(cache.path / "pipe.o")
-    assert [cache.read(name) for name in ("a.o", "pipe.o", ".")] == [None, None, None]
+    (cache.path / "kernels_1").mkdir()
+    (cache.path / "kernels_1" / "scan._walk-87.py311.nbi").touch()
+    assert (cache.has(["rmqctl.kernels.scan"]), cache.has(["scan", "row_scan"])) == (True, False)
+    stands_for = Path(cache.source_file("rmqctl.kernels.scan"))
+    assert stands_for.is_file()
+    cache.clear()
+    assert not cache.has(["scan"])
+    assert list(cache.path.iterdir()) == [stands_for]
 
 
 def test_folders_that_another_could_replace_are_not_used(home: Path) -> None:
@@ -119,9 +120,9 @@ def test_a_swap_never_leads_to_code_of_others(who: str, home: Path) -> None:
     """Either everybody may write to the home, which needs no second user; or, as root, it belongs to another."""
     good = found()
     assert good is not None
-    good.write("a.o", b"good")
+    code(good).write_bytes(b"good")
     shutil.copytree(home / "rmqctl", home / "evil")
-    for path in (home / "evil").rglob("a.o"):
+    for path in (home / "evil").rglob("a.nbi"):
         path.write_bytes(b"evil")
     is_other = who == "the owner of the home" and os.geteuid() == 0
     if is_other:
@@ -141,10 +142,10 @@ def test_a_swap_never_leads_to_code_of_others(who: str, home: Path) -> None:
         end = time.monotonic() + RACE_SECONDS
         while time.monotonic() < end:
             cache = found()
-            seen.add(cache and cache.read("a.o"))
+            seen.add(cache and code(cache).read_bytes())
             if cache is not None:
                 os.close(cache.folder)
         assert swapper.poll() is None
         swapper.kill()
     assert seen == {None}
-    assert good.read("a.o") == b"good"  # what was opened before stays what it was
+    assert code(good).read_bytes() == b"good"  # what was opened before stays what it was

@@ -13,10 +13,11 @@ from rmqctl.kernels import kernel_cache
 from tests.conftest import unpack
 
 BROKEN_SAVE = """
-from rmqctl.kernels.kernel_cache import KernelCache
-def write(self, name, content):
+from rmqctl.kernels import safe_numba
+from numba.core.caching import IndexDataCacheFile
+def save(self, key, data):
     raise OSError(28, "No space left on device")
-KernelCache.write = write
+IndexDataCacheFile.save = save
 """
 COMPILED = "import rmqctl.kernels.warm_up; rmqctl.kernels.warm_up.SMALL_FIRST_INPUT = 0; "
 IMPATIENT = "import rmqctl.cli.shared.first_run; rmqctl.cli.shared.first_run.PATIENCE_SECONDS = 0.05"
@@ -40,9 +41,9 @@ def test_the_first_run_says_that_it_compiles_and_the_second_finds_it_ready(store
     assert (first.returncode, second.returncode) == (0, 0)
     assert "compiling for this machine" in first.stderr
     assert "compiles" not in second.stderr
-    kept = list((tmp_path / "cache" / "rmqctl").rglob("*.o"))
+    kept = list((tmp_path / "cache" / "rmqctl").rglob("*.nb[ci]"))
     assert kept
-    assert not list(Path(kernel_cache.__file__).parent.parent.rglob("*.o"))
+    assert not list(Path(kernel_cache.__file__).parent.parent.rglob("*.nb[ci]"))
 
 
 def test_a_full_disk_costs_the_cache_only(store: Path, tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_full_disk_costs_the_cache_only(store: Path, tmp_path: Path) -> None:
 
 def test_a_torn_cache_is_compiled_anew(store: Path, tmp_path: Path) -> None:
     assert verify(store, tmp_path).returncode == 0
-    for path in (tmp_path / "cache").rglob("*.o"):
+    for path in (tmp_path / "cache").rglob("*.nb[ci]"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     found = verify(store, tmp_path)
     assert (found.returncode, "Traceback" in found.stderr) == (0, False)

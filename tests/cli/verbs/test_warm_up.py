@@ -25,7 +25,7 @@ def test_what_is_compiled_is_in_the_cache(rmqctl: Rmqctl, tmp_path: Path, monkey
     folder = Path(result.out.strip())
     assert (result.code, folder.parent) == (0, tmp_path / "rmqctl")
     assert '{"progress":"compiling","tasks":1,"totalTasks":1}' in result.err
-    assert [path.name.rsplit(".", 3)[0] for path in folder.glob("*.o")] == ["queue_offset_range.add_messages"]
+    assert [path.name.partition("-")[0] for path in folder.glob("*/*.nbi")] == ["queue_offset_range.add_messages"]
 
 
 def test_without_a_folder_nothing_is_compiled(rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
