@@ -27,8 +27,8 @@ _READY: set[str] = set()
 _PLAIN: set[str] = set()
 _FIND_CACHE: list[Callable[[], KernelCache | None]] = []
 # bytes on the disk, of which 1 MiB of a log may be zeros that are not used yet; loading kernels takes as long as
-# 256 KiB of small messages in plain Python, compiling them as long as 16 MiB
-SMALL_INPUT, SMALL_FIRST_INPUT = 1280 * 1024, 8 * 1024 * 1024
+# 768 KiB of small messages in plain Python, compiling them as long as 16 MiB
+SMALL_INPUT, SMALL_FIRST_INPUT = 1792 * 1024, 8 * 1024 * 1024
 
 
 def cache_where(find_cache: Callable[[], KernelCache | None]) -> None:
