@@ -21,6 +21,7 @@ from rmqctl.format.body.bodies import NO_BODIES, Bodies
 from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.message import BAD_PHYSICAL_OFFSET, Damage, Message
 from rmqctl.kernels import json_lines
+from rmqctl.kernels.warm_up import runs_plain, warm_up
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
@@ -86,10 +87,9 @@ class Dump:
 
         With `with_lines`, also compile or load the kernels for `lines`.
         """
-        from rmqctl.kernels import filter_scan, json_lines, scan
-        from rmqctl.kernels.warm_up import warm_up
+        from rmqctl.kernels import filter_scan, scan
 
-        warm_up(scan, filter_scan, *([json_lines] if with_lines else []))
+        warm_up(scan, filter_scan, *([json_lines] if with_lines else []), size=self._log.queue.allocated)
 
     def rows(self, end: int | None = None) -> Iterator[Row]:
         """Yield all rows, in the order of the log, up to physical offset `end`."""
@@ -272,7 +272,8 @@ class LineWriter:
         For a line that the kernel cannot write, the list has a Message.
         """
         numbers = self._wanted.rows(columns)
-        if self._body is None or not columns.path.isascii() or not columns.path.isprintable():
+        is_plain = columns.path.isascii() and columns.path.isprintable()
+        if self._body is None or not is_plain or runs_plain(json_lines):
             return columns.path, [columns.message(row) for row in numbers.tolist()], len(numbers)
         rows, path = columns.rows[numbers], json.dumps(columns.path).encode()
         out = self._buffer()

@@ -107,7 +107,7 @@ class Search:
         from rmqctl.kernels import filter_scan, scan
         from rmqctl.kernels.warm_up import warm_up
 
-        warm_up(scan, filter_scan)
+        warm_up(scan, filter_scan, size=self._store.commit_log.queue.allocated)
 
     def by_scan(self) -> Iterator[dict[str, Any]]:
         """Yield the matching messages in log order, found by a scan of the whole log.

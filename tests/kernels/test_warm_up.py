@@ -60,10 +60,21 @@ def test_a_torn_cache_is_compiled_anew(store: Path, tmp_path: Path) -> None:
     assert (found.returncode, "Traceback" in found.stderr) == (0, False)
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["verify", "recover --dry-run", "rebuild all --dry-run", "clean --dry-run", "truncate --to 452 --dry-run", "lag"],
-)
+VERBS = """
+verify
+dump -o jsonl --topic OrderPaid
+trace --key order-1
+query --topic OrderPaid --key order-1 --scan
+doctor
+recover --dry-run
+rebuild all --dry-run
+clean --dry-run
+truncate --to 452 --dry-run
+lag
+"""
+
+
+@pytest.mark.parametrize("command", VERBS.strip().splitlines())
 def test_a_small_store_needs_no_numba(command: str, store: Path, tmp_path: Path) -> None:
     verb, *options = command.split()
     loaded = "{'numba', 'llvmlite'} & {*sys.modules}"

@@ -39,9 +39,9 @@ class NamesInStore:
     compaction_topics: frozenset[str]
 
 
-def prepare_scan() -> None:
+def prepare_scan(store: ReadOnlyStore) -> None:
     """Compile or load the kernels that `queues_in_log` needs."""
-    warm_up(scan, dispatch_scan)
+    warm_up(scan, dispatch_scan, size=store.commit_log.queue.allocated)
 
 
 def queues_in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:

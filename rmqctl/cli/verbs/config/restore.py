@@ -117,7 +117,7 @@ def command(store: Path, asked: RestoreOptions, how: LogChangeOptions) -> int:
 def _queues_in_log(store: ReadOnlyStore, how: LogChangeOptions) -> list[QueueKey]:
     from rmqctl.operations.configuration.names_in_store import prepare_scan, queues_in_log
 
-    warmed_up(prepare_scan)
+    warmed_up(lambda: prepare_scan(store))
     with scan_progress(store, "restore"):
         return queues_in_log(store, how.threads)
 

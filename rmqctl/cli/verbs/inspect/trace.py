@@ -207,7 +207,8 @@ class _ScanStart:
         from rmqctl.kernels.warm_up import warm_up
 
         self._has_begun = True
-        warmed_up(lambda: warm_up(scan, filter_scan))
+        size = sum(store.commit_log.queue.allocated for store in self._stores)
+        warmed_up(lambda: warm_up(scan, filter_scan, size=size))
         total = sum(store.commit_log.size for store in self._stores)
         advance = self._stack.enter_context(progress(kept("progress_mode"), total, "trace"))
         for store in self._stores:
