@@ -4,8 +4,8 @@ Usage: `python examples/pictures.py [FOLDER]`. The default FOLDER is that of thi
 change of the output.
 
 The store is `broker-497.tar.xz`, from a real broker. The commands really run, in this process, and their output is not
-edited. Only the clock is not real: it stands still, so that each run draws the same picture, and `verify` reports
-0.00 s.
+edited. Only clock and disk are not real, so that each run draws the same picture: the clock stands still, and the disk
+is half full.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from rich.console import Console
 from rich.text import Text
 
 from rmqctl.cli.main import run
+from rmqctl.logfile.system.storage import DiskSpace, Storage
 
 HERE = Path(__file__).resolve().parent
-PICTURES = {"verify": ("verify", "store"), "recover": ("recover", "store", "--dry-run")}
+PICTURES = {"doctor": ("doctor", "store"), "trace": ("trace", "store", "--key", "o1477")}
 COLUMNS = 110
+HALF_FULL = DiskSpace(total=2_000_000_000, free=1_000_000_000, usable=1_000_000_000, device=1)
 FILE = "store/commitlog/00000000000000524288"
 INTACT, FLIPPED = b'"order":1477,"amount":649', b'"order":1477,"amount":249'  # one bit: 6 is 0x36, 2 is 0x32
 
@@ -63,9 +65,10 @@ def main(folder: Path) -> None:
 
 @contextmanager
 def fixed_surroundings(columns: int) -> Iterator[None]:
-    """Give the commands a terminal of `columns` columns, and a clock that stands still."""
-    terminal = {"TERM": "xterm", "COLUMNS": str(columns)}
-    with patch.dict(os.environ, terminal), patch("time.perf_counter", return_value=0.0):
+    """Give the commands a terminal of `columns` columns, a clock that stands still, and a disk that is half full."""
+    terminal = patch.dict(os.environ, {"TERM": "xterm", "COLUMNS": str(columns)})
+    disk = patch.object(Storage, "disk_space", return_value=HALF_FULL)
+    with terminal, disk, patch("time.perf_counter", return_value=0.0):
         for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
             os.environ.pop(name, None)
         yield

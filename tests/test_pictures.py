@@ -30,12 +30,12 @@ def shown(picture: Path) -> list[str]:
     return [text for text in texts if text]
 
 
-@pytest.mark.parametrize("name", ["verify.svg", "recover.svg"])
+@pytest.mark.parametrize("name", ["doctor.svg", "trace.svg"])
 def test_a_picture_in_readme_shows_what_the_command_prints_today(drawn: Path, name: str) -> None:
     assert shown(EXAMPLES / name) == shown(drawn / name), "run `python examples/pictures.py`"
 
 
-@pytest.mark.parametrize("name", ["verify.svg", "recover.svg"])
+@pytest.mark.parametrize("name", ["doctor.svg", "trace.svg"])
 def test_a_picture_loads_nothing_from_elsewhere(name: str) -> None:
     assert "url(http" not in (EXAMPLES / name).read_text(encoding="utf-8")
 

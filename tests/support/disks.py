@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from rmqctl.logfile.system.storage import DiskSpace, Storage
-
-HALF_FULL = DiskSpace(total=2_000_000_000, free=1_000_000_000, usable=1_000_000_000, device=1)
+from examples.pictures import HALF_FULL
+from rmqctl.logfile.system.storage import Storage
 
 
 @contextmanager

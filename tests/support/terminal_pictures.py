@@ -11,7 +11,6 @@ from contextlib import chdir
 from pathlib import Path
 
 from examples.pictures import fixed_surroundings, recorded, screen_of, unpack_damaged_store
-from tests.support.disks import half_full_disks
 
 FOLDER = Path(__file__).parents[1] / "data" / "pictures"
 WIDTHS = (80, 100, 160)
@@ -32,7 +31,7 @@ COMMANDS = {
 
 def draw(command: tuple[str, ...], columns: int) -> str:
     """Return the picture of a command on a terminal of `columns` columns; `store` is in the current folder."""
-    with fixed_surroundings(columns), half_full_disks():
+    with fixed_surroundings(columns):
         return recorded(screen_of(command), columns).export_text(styles=True)
 
 
