@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.format.message import Damage
+from rmqctl.format.message import MAGIC_OFFSET, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET, Damage
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.storage import Kind
 
@@ -155,26 +156,29 @@ class MappedFileQueue:
         at = bisect_right(self._bases, offset) - 1
         return self.files[at] if at >= 0 else None
 
-    def set_aside(self) -> list[Path]:
-        """Return the files that were probably renamed, for example to FILE.bak.
+    def set_aside(self) -> list[tuple[Path, Path]]:
+        """Return the log files that were probably renamed, with their right paths.
 
-        A renamed file has `file_size` bytes, and its name begins with the name of a missing file.
+        A renamed file has `file_size` bytes. Its name begins with the name of a missing file, such as that of FILE.bak;
+        or it has another number as its name, and begins with a record of a missing file.
         """
         taken = set(self._bases)
         found: dict[int, Path] = {}
         for entry in self._unnamed:
+            base = self._base_of(entry) if entry.size == self.file_size else None
+            if base is not None and base not in taken and (base - self.min_offset) % self.file_size == 0:
+                found.setdefault(base, entry.path)
+        return [(path, path.with_name(f"{base:0{FILE_NAME_DIGITS}d}")) for base, path in sorted(found.items())]
+
+    def _base_of(self, entry: Entry) -> int | None:
+        if not entry.name.isdecimal():
             name = entry.name[:FILE_NAME_DIGITS]
-            is_whole = self.file_size and entry.size == self.file_size and is_file_name(name)
-            if is_whole and int(name) not in taken and (int(name) - self.min_offset) % self.file_size == 0:
-                found.setdefault(int(name), entry.path)
-        return [found[base] for base in sorted(found)]
-
-    def misnumbered(self) -> list[str]:
-        """Return the files that are named by a number of other than 20 digits.
-
-        Brokers load them in the order of their names, so a number of fewer digits comes behind the last file.
-        """
-        return [self.storage.display(entry.path) for entry in self._unnamed if entry.name.isdecimal()]
+            return int(name) if is_file_name(name) else None
+        with closing(MappedFile(self.storage, entry.path, 0, entry.size)) as file:
+            head = file.read(0, MIN_SIZE)
+        magic = int.from_bytes(head[MAGIC_OFFSET : MAGIC_OFFSET + 4], "big")
+        stored = head[PHYSICALOFFSET_OFFSET : PHYSICALOFFSET_OFFSET + 8]
+        return int.from_bytes(stored, "big") if magic in (MAGIC_V1, MAGIC_V2) else int(entry.name)
 
     def close(self) -> None:
         """Close the descriptors of all files."""

@@ -14,7 +14,6 @@ from rmqctl.forensics.doctor.twins import is_twin
 from rmqctl.forensics.groups.delay_levels import undelivered
 from rmqctl.forensics.groups.queue_ends import ends_of
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, consumer_offsets
@@ -182,7 +181,7 @@ def _renamed(store: ReadOnlyStore, by_records: Iterable[RenamedFile]) -> dict[st
 
     Of two files with one right path, the file with a suffix is returned.
     """
-    aside = [(path, path.with_name(path.name[:FILE_NAME_DIGITS])) for path in store.commit_log.queue.set_aside()]
+    aside = store.commit_log.queue.set_aside()
     taken = {right for _, right in aside}
     found = {store.storage.display(path): (path, right) for path, right in aside}
     return found | {file.name: (file.path, file.right_path) for file in by_records if file.right_path not in taken}

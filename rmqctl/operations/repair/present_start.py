@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rmqctl.format.damage_kinds import UNCHECKED
+from rmqctl.format.profile import start_rules
 from rmqctl.operations.plan import Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.config import store_path
@@ -15,6 +17,8 @@ from rmqctl.store.recovery.rules import Mode, third_from_end
 from rmqctl.store.recovery.simulation import RestartSimulation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.format.message import Damage
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
@@ -29,9 +33,9 @@ FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
 class PresentStart:
     """A start on the store as it is (`now`).
 
-    If load() refuses the store, or takes foreign files for the store's, the end of the log is found by a start on the
-    same store without them and with right file lengths (`corrected`). If load() would refuse that one, too, `corrected`
-    is `now`.
+    If load() refuses the store, or loads other log files because of foreign files, the end of the log is found by a
+    start on the same store without them and with right file lengths (`corrected`). If load() would refuse that one,
+    too, `corrected` is `now`.
     """
 
     def __init__(
@@ -39,14 +43,29 @@ class PresentStart:
     ) -> None:
         self.now = self.corrected = RestartSimulation(store, profile, builder, mode)
         self._log = store.commit_log.queue
-        self._loadable = None
+        self._foreign = foreign_files(store)
+        self._hides_files = start_rules(profile.version, store.conf.start).stops_loading_at_wrong_length
+        self._loadable: ReadOnlyStore | None = None
         if self.now.refused is not None:
             self._loadable = loadable(store)
-        elif foreign := foreign_steps(store, is_refused=False):
-            self._loadable = planned_store(store, foreign)
+        elif self._foreign:
+            self._loadable = planned_store(store, [Step(Delete(damage.path), "") for damage in self._foreign])
         if self._loadable is not None:
             mended = RestartSimulation(self._loadable, profile, builder, mode)
-            self.corrected = mended if mended.refused is None else self.now
+            if mended.refused is None and (self.now.refused or mended.log_files != self.now.log_files):
+                self.corrected = mended
+
+    def foreign_steps(self) -> Iterator[Step]:
+        """Yield the steps that delete the foreign files that harm a start."""
+        is_refused = self.now.refused is not None
+        why = "a broker may not load the store with it" if is_refused else "a broker loads other files with it"
+        for damage in self._foreign:
+            if damage.path.startswith(store_path.COMMITLOG):
+                harms = self.corrected is not self.now
+            else:
+                harms = self._hides_files or PurePath(damage.path).name.isdecimal()
+            if is_refused or harms:
+                yield Step(Delete(damage.path), f"{damage.detail}: {why}")
 
     def finish(self) -> tuple[RestartOutcome, RestartOutcome]:
         """Return the results of `now` and of `corrected`.
@@ -101,21 +120,13 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
         )
         sized += [(file, size) for file in queue.queue.files]
     steps = [Step(Resize(file.name, size), "") for file, size in sized if size and file.size_on_disk != size]
-    return planned_store(store, [*steps, *foreign_steps(store, is_refused=True)])
+    return planned_store(store, [*steps, *(Step(Delete(damage.path), "") for damage in foreign_files(store))])
 
 
-def foreign_steps(store: ReadOnlyStore, *, is_refused: bool) -> list[Step]:
-    """Return the steps that delete the foreign files that harm a start.
-
-    A foreign file does not belong to the store, but is in a folder of the log or the queues. With `is_refused`, any may
-    be why load() failed; else the broker has taken those that are named by a number for files of the store.
-    """
-    queues = store.commit_log.queue, *(queue.queue for queue in store.queues.values())
-    taken = {path for queue in queues for path in queue.misnumbered()}
-    why = "a broker may not load the store with it" if is_refused else "a broker takes it for the last file"
+def foreign_files(store: ReadOnlyStore) -> list[Damage]:
+    """Return the files in the folders of log and queues that belong to neither."""
     return [
-        Step(Delete(damage.path), f"{damage.detail}: {why}")
+        damage
         for damage in store.foreign
         if damage.code == "foreign-file" and damage.path.split("/")[0] in FOLDERS_OF_FILES
-        if is_refused or damage.path in taken
     ]

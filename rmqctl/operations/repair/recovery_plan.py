@@ -33,7 +33,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import Unreadable
-from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.operations.plan import AddLogFile, RepairPlan
 from rmqctl.operations.repair.analysis import RecoveryAnalysis, RecoveryPolicy
 from rmqctl.operations.repair.leaves import findings_after
@@ -198,8 +197,7 @@ def check_none_set_aside(store: ReadOnlyStore) -> None:
     Without this check, a repair might replace the renamed log file by placeholders, delete the renamed log file, or cut
     the log.
     """
-    for path in store.commit_log.queue.set_aside():
-        name = path.name[:FILE_NAME_DIGITS]
-        what = f"{name} is missing, and this file has its name and its length: it may have the missing messages"
-        hint = f"rename it back: mv -n {quoted(path)} {quoted(path.with_name(name))}; or move it out of the store"
+    for path, right_path in store.commit_log.queue.set_aside():
+        what = f"{right_path.name} is missing, and this file is probably it: it may have the missing messages"
+        hint = f"rename it back: mv -n {quoted(path)} {quoted(right_path)}; or move it out of the store"
         raise Unreadable(what, path=str(path), hint=hint)

@@ -18,7 +18,6 @@ from rmqctl.format.message import Blank
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint, Step, queues_to_rebuild
 from rmqctl.operations.rebuild.strays import Stray, one_bit_off
 from rmqctl.operations.repair.leaves import LEFT
-from rmqctl.operations.repair.present_start import foreign_steps
 from rmqctl.operations.repair.truncation import cut_steps, index_steps, log_steps
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Resize
@@ -59,7 +58,7 @@ class RecoverySteps:
 
     def _all(self) -> Iterator[Step]:
         steps = [
-            *foreign_steps(self._store, is_refused=self._analysis.start.now.refused is not None),
+            *self._analysis.start.foreign_steps(),
             *self._log_steps(),
             *self._placeholder_steps(),
             *self._queue_steps(),

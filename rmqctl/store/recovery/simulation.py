@@ -150,6 +150,11 @@ class RestartSimulation:
             self._begin()
 
     @property
+    def log_files(self) -> list[str]:
+        """Return the names of the log files that the broker loads, in its order."""
+        return [file.name for file in self._log.files]
+
+    @property
     def scanned_from(self) -> int:
         """Return where the caller's log scan must begin (physical offset), or 0."""
         if self._scan is None:

@@ -58,6 +58,7 @@ class PlacedQueues:
     def __init__(self, log: RepairedLog, keys: Collection[QueueKey], *, leaves_topics_out: bool) -> None:
         self._log = log
         self._before = log.store
+        self._units_a_file = max(geometry_of_store(log.store).consumequeue_file_size // CQ_UNIT.size, 1)
         self._keys = log.builder.keys
         self._portions: dict[QueueKey, list[slice]] = {key: [] for key in keys}
         self._spool = Spool()
@@ -221,8 +222,7 @@ class PlacedQueues:
         confirmed = (not begin and first.length > 1) or (places - known) * MIN_SIZE <= lost
         if confirmed and places * MIN_SIZE <= behind - begin:
             return front
-        units_a_file = geometry_of_store(self._before).consumequeue_file_size // CQ_UNIT.size
-        return first.place if begin else first.place - first.place % units_a_file
+        return first.place if begin else first.place - first.place % self._units_a_file
 
     def _fill(self, queue: BuiltQueue, message: Row, end: int, behind: int, offsets: Numbers) -> None:
         """Fill the places up to `end`, before a message.

@@ -626,6 +626,21 @@ def test_a_stray_file_goes_with_the_queue_that_is_made_anew(stray: str, tmp_path
     assert tree_hash(store) == before
 
 
+@pytest.mark.parametrize("right", range(3))
+@pytest.mark.parametrize("wrong", [lambda name: name[1:], lambda name: "0" + name, lambda name: name[:-1]])
+def test_a_log_file_whose_name_lost_or_got_a_digit_is_not_deleted(
+    right: int, wrong: Callable[[str], str], tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """A broker still serves its messages; behind others, or before them."""
+    store = unpack("533-basic", tmp_path)
+    file = sorted((store / "commitlog").iterdir())[right]
+    renamed = file.rename(file.with_name(wrong(file.name)))
+    before = tree_hash(store)
+    result = rmqctl("recover", store, "--yes")
+    assert (result.code, tree_hash(store)) == (4, before)
+    assert f"mv -n {renamed} {file}" in result.err
+
+
 def test_a_file_that_a_broker_takes_for_the_last_of_the_log_is_deleted(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """5.3.3 sorts files by name, and begins at the last one after a clean shutdown."""
     store = unpack("533-basic", tmp_path)
