@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rmqctl.kernels.argument_kinds import Kinds, kinds_of
-from rmqctl.kernels.kernel_cache import KernelCache
+from rmqctl.kernels.kernel_cache import KernelCache, kernel_name
 
 KERNELS: list[Kernel] = []
 _LOCK = threading.RLock()
@@ -74,7 +74,7 @@ class Kernel:
         with _LOCK:
             if kinds not in self._loaded:
                 cache = _CACHE[0] if _CACHE else None
-                self.is_compiled_here = cache is None or not cache.has([self.module])
+                self.is_compiled_here = cache is None or not cache.has([kernel_name(self._function)])
                 from rmqctl.kernels.native import compile_kernel
 
                 self._loaded[kinds] = compile_kernel(with_native_parts(self._function), kinds, cache)

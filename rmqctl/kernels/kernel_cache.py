@@ -11,17 +11,23 @@ its own cache folder.
 from __future__ import annotations
 
 import os
-import shutil
+import stat
+import sys
 from contextlib import suppress
 from fnmatch import filter as matching
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.scratch import NEW_FOLDER_MODE, open_folder, temporary_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+
+PACKAGE = "rmqctl.kernels."
+SEAL = ".seal"
 
 
 class KernelCache(NamedTuple):
@@ -39,25 +45,51 @@ class KernelCache(NamedTuple):
         through = f"/proc/self/fd/{self.folder}"
         return through if os.path.exists(through) else str(self.path)
 
-    def has(self, modules: Iterable[str]) -> bool:
-        """Return whether the cache has kernels of each of these modules."""
-        files = [name for _, _, names in os.walk(self.numba_path) for name in names]
-        return all(matching(files, f"{module.rpartition('.')[2]}.*.nbi") for module in modules)
+    def has(self, names: Iterable[str]) -> bool:
+        """Return whether the cache has each of these kernels, or one of each module."""
+        sealed = os.listdir(self.numba_path)
+        return all(matching(sealed, f"{name.removeprefix(PACKAGE)}.*seal") for name in names)
 
-    def source_file(self, module: str) -> str:
-        """Return a path that stands for a module without a file of its own.
+    def check(self, name: str) -> None:
+        """Delete the files of a kernel that are not as they were written.
 
-        numba reads the file, to tell versions apart. Raises OSError.
+        A damaged one could end this process, or compute something else. Raises OSError.
         """
-        name = f"{module.rpartition('.')[2]}.py"
-        Path(self.numba_path, name).touch()
-        return str(self.path / name)
+        seal, files = self._seal(name), self._files(name)
+        if files and (not seal.exists() or seal.read_bytes() != _digest(files)):
+            for file in files:
+                file.unlink(missing_ok=True)
 
-    def clear(self) -> None:
-        """Delete the files of numba, as far as that is possible."""
-        for folder in os.scandir(self.numba_path):
-            if folder.is_dir(follow_symlinks=False):
-                shutil.rmtree(folder.path, ignore_errors=True)
+    def seal(self, name: str) -> None:
+        """Note what numba has written for a kernel. Raises OSError."""
+        self._seal(name).write_bytes(_digest(self._files(name)))
+
+    def source_file(self, name: str) -> str:
+        """Return a path that stands for the source of a kernel without a file.
+
+        numba wants to see a file, and calls its own by this one's name. Raises OSError.
+        """
+        module = f"{name.partition('.')[0]}.py"
+        Path(self.numba_path, module).touch()
+        return str(self.path / module)
+
+    def _seal(self, name: str) -> Path:
+        return Path(self.numba_path, f"{name}{SEAL}")
+
+    def _files(self, name: str) -> list[Path]:
+        return sorted(Path(self.numba_path).glob(f"*/{name}-*.nb[ic]"))
+
+
+def kernel_name(function: Callable[..., Any]) -> str:
+    """Return the name of a kernel in the cache, with which numba's files begin."""
+    return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+
+
+def _digest(files: list[Path]) -> bytes:
+    digest = blake2b()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.digest()
 
 
 def find_cache() -> KernelCache | None:
@@ -75,7 +107,9 @@ def _first_of(home: str, temporary: tuple[str, ...], uid: int) -> KernelCache | 
     for folder, own in ((home, "rmqctl"), *((each, f"rmqctl-{uid}") for each in temporary)):
         with suppress(OSError):
             found = KernelCache(Path(folder, own, digest), open_folder(folder, own, digest, creates=True))
-            os.chmod(found.numba_path, NEW_FOLDER_MODE)  # numba makes folders in it, whose mode depends on the umask
+            mode = stat.S_IMODE(os.stat(found.numba_path).st_mode)
+            if mode & ~NEW_FOLDER_MODE:  # numba makes folders in it, and the umask may let others write to them
+                os.chmod(found.numba_path, NEW_FOLDER_MODE)
             return found
     return None
 
@@ -88,7 +122,7 @@ def _sources_digest() -> str:
     from rmqctl import format as formats
     from rmqctl import kernels
 
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(str(sys.version_info).encode())
     for package in (kernels, formats):  # kernels have constants of the format; in a folder, or in a zip on an executor
         names = sorted(module.name for module in iter_modules(package.__path__) if not module.ispkg)
         for name in names:

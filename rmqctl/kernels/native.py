@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
 from rmqctl.kernels.argument_kinds import ALIGNED, BOOLEAN, CONTIGUOUS, INTEGER
+from rmqctl.kernels.kernel_cache import kernel_name
 from rmqctl.kernels.safe_numba import config, from_dtype, intrinsic, njit, types
 
 if TYPE_CHECKING:
@@ -35,22 +36,31 @@ def compile_kernel(function: FunctionType, kinds: Kinds, cache: KernelCache | No
     signature = tuple(map(_type_of, kinds))
     dispatcher = njit(**_PLAIN_CODE)(function)
     if cache is not None:
-        # in no other folder: nobody checked the others
-        vars(config).update(CACHE_DIR=cache.numba_path, CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator")
-        try:
-            if not Path(function.__code__.co_filename).exists():  # in a zip file, on an executor
-                function.__code__ = function.__code__.replace(co_filename=cache.source_file(function.__module__))
-            dispatcher.enable_caching()
-            dispatcher.compile(signature)
-        except (EOFError, UnpicklingError):  # a file of the cache is torn, as a power cut leaves it
-            cache.clear()
-        except (OSError, RuntimeError):  # a full disk: the next process compiles the kernel again
-            pass
+        with suppress(OSError, RuntimeError):  # a full disk: the next process compiles the kernel again
+            _compile_once(dispatcher, signature, cache)
     if signature not in dispatcher.overloads:
         dispatcher = njit(**_PLAIN_CODE)(function)
         dispatcher.compile(signature)
     entry: Callable[..., Any] = dispatcher.get_overload(signature)
     return entry
+
+
+def _compile_once(dispatcher: Any, signature: Any, cache: KernelCache) -> None:
+    function = dispatcher.py_func
+    name = kernel_name(function)
+    if not Path(function.__code__.co_filename).exists():  # in a zip file, on an executor
+        function.__code__ = function.__code__.replace(co_filename=cache.source_file(name))
+    cache.check(name)
+    settings = {"CACHE_DIR": cache.numba_path, "CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}  # no other folder
+    before = {name: getattr(config, name) for name in settings}  # code of others in this process may use numba, too
+    vars(config).update(settings)
+    try:
+        dispatcher.enable_caching()
+    finally:
+        vars(config).update(before)
+    dispatcher.compile(signature)
+    if dispatcher.stats.cache_misses:
+        cache.seal(name)
 
 
 def _type_of(kind: Any) -> Any:

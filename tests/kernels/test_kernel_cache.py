@@ -69,14 +69,24 @@ def test_only_this_user_can_enter_the_cache(home: Path) -> None:
 def test_which_modules_the_cache_has(home: Path) -> None:
     cache = found()
     assert cache is not None
-    (cache.path / "kernels_1").mkdir()
-    (cache.path / "kernels_1" / "scan._walk-87.py311.nbi").touch()
-    assert (cache.has(["rmqctl.kernels.scan"]), cache.has(["scan", "row_scan"])) == (True, False)
-    stands_for = Path(cache.source_file("rmqctl.kernels.scan"))
-    assert stands_for.is_file()
-    cache.clear()
-    assert not cache.has(["scan"])
-    assert list(cache.path.iterdir()) == [stands_for]
+    cache.seal("scan._walk")
+    assert [cache.has([name]) for name in ("rmqctl.kernels.scan", "scan", "scan._walk")] == [True] * 3
+    assert [cache.has(names) for names in (["scan", "row_scan"], ["scan._wal"], ["can"])] == [False] * 3
+
+
+def test_a_file_with_another_byte_is_deleted(home: Path) -> None:
+    cache = found()
+    assert cache is not None
+    files = [cache.path / "kernels_1" / f"scan._walk-87.py311.{suffix}" for suffix in ("nbi", "1.nbc")]
+    files[0].parent.mkdir()
+    for file in files:
+        file.write_bytes(b"code")
+    cache.seal("scan._walk")
+    cache.check("scan._walk")
+    assert all(file.exists() for file in files)
+    files[1].write_bytes(b"cods")
+    cache.check("scan._walk")
+    assert not any(file.exists() for file in files)
 
 
 def test_folders_that_another_could_replace_are_not_used(home: Path) -> None:
