@@ -43,10 +43,10 @@ OUT_SIZE = 4 * 1024 * 1024
 class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
-    `on_damage` is called with each damage in the selected range. The `message` of this damage is None. `damages` counts
-    the calls of `on_damage`. `matched` counts the messages in the blocks of `lines`; the caller counts other rows. If a
-    broker cuts the log during `follow`, `on_cut` is called with the physical offset of the cut. `incomplete` is set if
-    a part of the log was unreadable. `summary` is updated while the rows are read.
+    `on_damage` is called with each damage in the selected range. The `message` of this damage is None. `damages`
+    counts the calls of `on_damage`. `matched` and `damaged_rows` count the rows in the blocks of `lines`, the caller
+    others. If a broker cuts the log during `follow`, `on_cut` is called with the physical offset of the cut.
+    `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are read.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Dump:
         self.summary = ScanSummary()
         self.damages = 0
         self.matched = 0
+        self.damaged_rows = 0
         self.incomplete = False
         self._store = store
         self._log = store.commit_log
@@ -116,7 +117,9 @@ class Dump:
         for item in self._scan(writer.take):
             if not isinstance(item, RecordRun):
                 rows = self._rows_of(item)
-                self.matched += sum("damage" not in row for row in rows)
+                damaged = sum("damage" in row for row in rows)
+                self.matched += len(rows) - damaged
+                self.damaged_rows += damaged
                 yield from ((to_line(row) + "\n").encode() for row in rows)
                 continue
             path, pieces, count = item.result

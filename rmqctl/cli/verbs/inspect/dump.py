@@ -323,7 +323,8 @@ def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, wanted: Filter
     for damage in store.foreign:
         remark(f"{damage.path}: {damage.detail}")
     note_failed_bodies(dump.undecoded)
-    matched = dump.matched if asked.limit is None else min(dump.matched, asked.limit)
+    # a block of lines may have more messages than the limit lets through
+    matched = dump.matched if asked.limit is None else min(dump.matched, asked.limit - dump.damaged_rows)
     matching = (
         f"{summary.messages} messages"
         if asked.around is not None
