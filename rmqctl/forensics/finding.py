@@ -206,8 +206,9 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "foreign-file": Explanation(
         "RocketMQ does not create this file or folder.",
-        "A file like this in commitlog/ can prevent a broker from starting: move it away. If its name begins with the "
-        "20 digits of a missing file of the log, rename it back.",
+        "A file like this in commitlog/ can keep a broker from starting, or be loaded as a part of the log, which a "
+        "start may then cut: move it away, or let `recover` delete it. If it is a file of the log (named as a missing "
+        "one with a suffix, or with a digit too few or too many), rename it back.",
     ),
     "link-not-followed": Explanation(
         "A symbolic link leads out of the store and was not followed.",

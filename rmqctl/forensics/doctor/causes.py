@@ -283,7 +283,7 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "foreign-files": CauseKind(
         "Files that RocketMQ does not create lie in the store: {subjects}{places}",
-        "In commitlog/, such a file can prevent a broker from starting.",
+        "In commitlog/, such a file can keep a broker from starting, or make a start cut the log.",
     ),
     "journal-damaged": CauseKind(
         "A journal of rmqctl is damaged: {subjects}{places}",
