@@ -64,13 +64,15 @@ def test_from_5_2_on_such_a_name_has_no_unit_and_takes_those_before_it_along(
     store = tmp_path / "store"
     write_log(store, NEW, file_size=65536)
     assert rmqctl(command[0], store, *command[1:], "--profile", "5.3", "--yes").code == 3
+    # with a pre-blank at 0, the real 5.3.3 says MESSAGE_WAS_REMOVING at 0, and gives nothing
     assert ends(rmqctl, store) == {
-        ("%LMQ%a", 0): (1, 2),
+        ("%LMQ%a", 0): (0, 2),
         ("Orders", 0): (0, 2),
         ("Orders", 1): (0, 1),
         ("plain", 1): (0, 1),
     }
-    assert not [row for row in rmqctl("verify", store, "-o", "json").document()["findings"] if "unit" in row["code"]]
+    (repeated,) = (row for row in rmqctl("verify", store, "-o", "json").document()["findings"] if "unit" in row["code"])
+    assert (repeated["code"], repeated["topic"], repeated["queueOffset"]) == ("unit-mismatch", "%LMQ%a", 0)
 
 
 @pytest.mark.parametrize(("profile", "is_refused"), [("4.7", False), ("4.9", True), ("5.3", True)])
