@@ -263,7 +263,8 @@ class RecoveryAnalysis:
 
     def _messages(self, described: DispatchColumns, end: int) -> None:
         start, begin = self.start.corrected, int(described.messages[0]["physical_offset"])
-        start.on_messages(described)
+        for each in self.start.scanning:
+            each.on_messages(described)
         if not self.end.is_final:
             scan_end = start.scan_end
             if self._policy.keep_going:
@@ -287,7 +288,8 @@ class RecoveryAnalysis:
         if damage.code in UNREADABLE:
             path = damage.path or self._store.commit_log.path_of(damage.physical_offset)
             raise Unreadable(damage.detail, path=path, offset=damage.physical_offset, hint=read_hint(damage.detail))
-        self.start.corrected.damage(damage)
+        for each in self.start.scanning:
+            each.damage(damage)
         if damage.code == "file-length":
             self._see_excess(damage)
         if not self.end.is_final and self._is_to_be_replaced(damage):

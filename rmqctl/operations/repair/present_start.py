@@ -55,6 +55,12 @@ class PresentStart:
             if mended.refused is None and (self.now.refused or mended.log_files != self.now.log_files):
                 self.corrected = mended
 
+    @property
+    def scanning(self) -> list[RestartSimulation]:
+        """Return the simulations that must see the scan of the log."""
+        is_one = self.corrected is self.now or self.now.refused is not None
+        return [self.corrected] if is_one else [self.now, self.corrected]
+
     def foreign_steps(self) -> Iterator[Step]:
         """Yield the steps that delete the foreign files that harm a start."""
         is_refused = self.now.refused is not None
