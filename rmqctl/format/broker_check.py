@@ -143,7 +143,7 @@ def _numbers_are_read(found: Message, rules: StartRules) -> bool:
 
     In SCHEDULE_TOPIC_XXXX, DELAY must be a number. In 5.x, INNER_BASE and INNER_NUM must be numbers.
     """
-    given = found.properties
+    given = properties.decode(found.properties_bytes, values_may_have_separators=rules.values_may_have_separators)
     level = given.get(properties.DELAY)
     if level is not None and found.topic == SCHEDULE_TOPIC and not _is_number(level, _INT_BITS):
         return False

@@ -91,6 +91,8 @@ class StartRules(NamedTuple):
     """A light queue has the queueId of the message, and not 0 (enableMultiDispatch without enableLmq)."""
     needs_properties: bool = False
     """Dispatch fails at a message without properties (4.9.3 with enableMultiDispatch)."""
+    values_may_have_separators: bool = True
+    """A property whose value has 0x01 inside is a property (since 4.9.1)."""
     recover_max_num: int = 0
     """The number of files, from the end, where the scan may begin at the earliest; 0 for no limit."""
     force_verify_prop_crc: bool = False
@@ -204,6 +206,7 @@ def start_rules(version: str, settings: StartSettings = NO_SETTINGS) -> StartRul
     row, number = _BY_VERSION[version], number_of(version)
     has_logics_offset = row.recovers_by_logics_offset
     return row._replace(
+        values_may_have_separators=number >= (4, 9, 1),
         recover_max_num=row.recover_max_num and (settings.recover_max_num if settings.recover_max_num > 0 else 10),
         check_crc=settings.check_crc,
         force_verify_prop_crc=settings.force_verify_prop_crc and settings.check_crc and number >= (5, 2),

@@ -2,7 +2,8 @@
 
 The names of properties come from RocketMQ's MessageConst. Up to 4.9.0 and since 5.2, 0x02 follows the last pair of name
 and value. From 4.9.1 to 5.1.4, no 0x02 follows the last pair. PROPERTIES can be read with and without the last 0x02. A
-pair with an empty name or an empty value is not a property (MessageDecoder.string2messageProperties, 4.9 and 5.x).
+pair with an empty name or an empty value is not a property (MessageDecoder.string2messageProperties). Up to 4.9.0, nor
+is a pair whose value has 0x01 inside.
 """
 
 from __future__ import annotations
@@ -32,16 +33,19 @@ LMQ_PREFIX = "%LMQ%"
 LMQ_SEPARATOR = ","
 
 
-def decode(raw: bytes) -> dict[str, str]:
+def decode(raw: bytes, *, values_may_have_separators: bool = True) -> dict[str, str]:
     """Return the properties of a record.
 
     If a record has two properties with the same name, the last value counts. Bytes that are not UTF-8 become U+FFFD, as
-    in Java.
+    in Java. Brokers up to 4.9.0 ignore 0x01 at the end of a value, and a property with 0x01 inside its value.
     """
     found: dict[str, str] = {}
     for pair in raw.decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
-        name, separator, value = pair.partition(NAME_VALUE_SEPARATOR)
-        if separator and name and value:
+        name, _, value = pair.partition(NAME_VALUE_SEPARATOR)
+        if not values_may_have_separators:
+            value = value.rstrip(NAME_VALUE_SEPARATOR)
+            value = "" if NAME_VALUE_SEPARATOR in value else value
+        if name and value:
             found[name] = value
     return found
 

@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.format.broker_check import Checked, check_message_and_return_size
 from rmqctl.format.message import Message, decode
-from rmqctl.format.profile import StartRules, StartSettings, start_rules
+from rmqctl.format.profile import StartRules, StartSettings, number_of, start_rules
 from tests.support.log_maker import BLANK, BORN_V6, STORE_V6, V1, V2, Record, encode, sample_records
 
 ALL = tuple(map(start_rules, ("4.7.1", "4.9.7", "5.0.0", "5.3.1", "5.3.3", "5.5.1")))
@@ -108,6 +108,10 @@ def test_numbers_that_are_none(rules: StartRules) -> None:
     assert (
         check(encode(Record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x01-3\x02"), 0), rules).message is not None
     )
+    divided = encode(Record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x013fTAGS\x01TagA\x02"), 0)
+    ends_divided = encode(Record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x013\x01\x02"), 0)
+    reads_values = number_of(rules.version) >= (4, 9, 1)
+    assert [check(record, rules).message is None for record in (divided, ends_divided)] == [reads_values] * 2
     batch = encode(Record(properties=b"INNER_BASE\x015\x02INNER_NUM\x0140000\x02"), 0)
     assert (check(batch, rules).message is None) == (rules not in NO_BATCH)
     assert (
