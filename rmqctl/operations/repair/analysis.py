@@ -38,7 +38,7 @@ from rmqctl.operations.repair.missing_files import messages_between
 from rmqctl.operations.repair.notes import has_unit, note_of_gap, notes_of_misplaced, notes_of_renamed
 from rmqctl.operations.repair.present_start import PresentStart, is_short_file
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import UNREADABLE, is_served
+from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
 from rmqctl.store.read.file_scan import FileScan, RecordRun, end_position, next_readable
 from rmqctl.store.recovery.data_loss import NO_RECORDS, DataLoss, LossCounter
 from rmqctl.store.recovery.replay import LONGEST_V1_TOPIC
@@ -184,6 +184,7 @@ class RecoveryAnalysis:
         self.kept = KeptLog(store, self._builder, self.replaced.placeholders)
         self.losses = LossCounter(self._builder, store.commit_log.message_at)  # after the log's end
         self.end = LogEnd(store.commit_log.queue)
+        self.summary = ScanSummary()  # of the log as it is
         self.notes: list[str] = []
         self.needs_placeholders: frozenset[int] = frozenset()
         self.passed_over = 0  # damaged places before the start of the recovery, which stay
@@ -206,7 +207,7 @@ class RecoveryAnalysis:
         Raises Unreadable if a part of the log, or a queue, cannot be read. Raises BadRequest if more bytes of the log
         need placeholders than the policy allows, unless a wrong file name explains that.
         """
-        items = self._builder.scan(self._store.commit_log, threads=self._policy.threads)
+        items = self._builder.scan(self._store.commit_log, self.summary, threads=self._policy.threads)
         try:
             for item in items:
                 self._renamed.put(item)

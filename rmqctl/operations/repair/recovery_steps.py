@@ -90,7 +90,8 @@ class RecoverySteps:
         end = self._analysis.end.offset
         last = self._store.commit_log.at(end)
         is_full = isinstance(last, Blank) and last.end == self._store.commit_log.queue.end
-        return log_steps(self._store.commit_log.queue, end, keep_tail=is_full)
+        is_zero = end >= self._analysis.summary.zeros_from
+        return log_steps(self._store.commit_log.queue, end, keep_tail=is_full or is_zero)
 
     def _queue_steps(self) -> Iterator[Step]:
         for key, findings in self._of_queue.items():

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rmqctl.format.damage_kinds import codes
 from rmqctl.format.message import BAD_BODY_CRC, BLANK_SIZE, Blank, Damage, Message
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader, shifted_parts
 from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER, decode_entry_header
 from rmqctl.store.dledger.entry_reader import EntryReader
@@ -48,7 +49,7 @@ class ScanSummary:
     """The current counts and offsets of a scan; offsets and sizes are in bytes.
 
     `ok_up_to` is the physical offset up to which all records are good. `end` is the physical offset after the last good
-    record.
+    record. `zeros_from` is the physical offset from which the last files have only zeros.
     """
 
     bytes_scanned: int = 0
@@ -59,6 +60,7 @@ class ScanSummary:
     end: int = 0
     incomplete: bool = False
     stopped: str = "not begun"
+    zeros_from: int = OFFSET_MAX
 
     @property
     def records(self) -> int:
@@ -296,7 +298,7 @@ class CommitLog:
         """
         files = self._files_from(zeros.physical_offset)
         items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
-        found = self._items(files, items, files[0].file_from_offset) if files else ()
+        found = self._items(ScanSummary(), files, items, files[0].file_from_offset) if files else ()
         return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
 
     def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[ScanItem | RecordRun | ZeroTail]:
@@ -333,7 +335,7 @@ class CommitLog:
         summary.ok_up_to = summary.end = self.min_offset if start is None else start
         summary.stopped = "interrupted"
         unreported = 0
-        for item in self._items(files, items_of_files, start):
+        for item in self._items(summary, files, items_of_files, start):
             if stop is not None and item.physical_offset >= stop:
                 summary.stopped = f"no record from offset {stop} on is wanted"
                 break
@@ -353,6 +355,7 @@ class CommitLog:
 
     def _items(
         self,
+        summary: ScanSummary,
         files: Sequence[MappedFile],
         items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
@@ -377,14 +380,14 @@ class CommitLog:
                 else:
                     yield item
             file.close()
+        summary.zeros_from = OFFSET_MAX if open_end is None else open_end
         yield from anomalies
 
 
 def is_served(damage: Damage) -> bool:
     """Return whether a broker serves a damaged record to consumers.
 
-    The scan of a broker continues after a damaged record that the broker serves. A broker serves a record with an empty
-    body and a wrong body CRC, because brokers do not check an empty body.
+    The broker's scan goes on after such a record. Of an empty body, brokers do not check the CRC.
     """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
@@ -396,9 +399,9 @@ def _is_passed(item: ScanItem | None) -> bool:
 
 
 def message_of(item: ScanItem | None) -> Message | None:
-    """Return the message of an item if the lengths of the message are right.
+    """Return the message of an item, also a damaged one with right lengths.
 
-    The content of the message may be damaged. The result is None if the item is a blank or a damage without a message.
+    The result is None for a blank, and for damage without a message.
     """
     if isinstance(item, Damage):
         return item.message
@@ -406,10 +409,7 @@ def message_of(item: ScanItem | None) -> Message | None:
 
 
 def goes_on(item: ScanItem | RecordRun | ZeroTail) -> bool:
-    """Return whether `item` shows that the log continues.
-
-    The result is False if `item` is a ZeroTail or an unreadable part of a file.
-    """
+    """Return whether `item` is neither zeros nor unreadable: the log goes on."""
     return not isinstance(item, ZeroTail) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 
 
