@@ -6,12 +6,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.conftest import TEST_SECONDS
-
-if TYPE_CHECKING:
-    import pytest
 
 IGNORING = ("/bin/sh", "-c", 'trap "" INT QUIT HUP; exec "$@"', "sh")
 
@@ -21,6 +19,7 @@ SIGNAL_TESTS = (
 )
 
 
+@pytest.mark.slow
 def test_signals_reach_what_the_tests_start() -> None:
     tests = [str(Path(__file__).parent / name) for name in SIGNAL_TESTS]
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *tests]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
+from tests.conftest import Rmqctl, apply_damage, damage_cases, each_damage, tree_hash, unpack
 
 CASES = damage_cases()
 UNIT_SIZE = 20
@@ -25,7 +23,7 @@ def test_there_are_all_the_cases() -> None:
     assert len(CASES) == 144
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@each_damage()
 def test_verify_finds_the_damage_at_its_place(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     case = CASES[name]
     store = unpack(case["base"], tmp_path)

@@ -84,7 +84,7 @@ def written(root: Path, made: list[Record]) -> ReadOnlyStore:
     return ReadOnlyStore(root)
 
 
-@settings(PROPERTY, max_examples=500)
+@settings(PROPERTY, max_examples=200)
 @given(made=st.lists(records, min_size=1, max_size=5), body=st.sampled_from(BODIES))
 def test_any_messages(made: list[Record], body: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     store = written(tmp_path_factory.getbasetemp() / "lines", made)

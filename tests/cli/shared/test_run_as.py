@@ -35,7 +35,7 @@ CHANGES = {
     "recover": ("--mode", "abnormal", "--yes"),
     "rebuild": ("all", "--yes"),
     "truncate": ("--to", "40404", "--yes"),
-    "append": ("--topic", "new", "--body", "x", "--queue", "3"),
+    "append": ("--topic", "new", "--body", "x", "--queue", "3"),  # compiles what a user without a cache needs
     "checkpoint": ("set", "--physic-msg-timestamp", "5", "--yes"),
 }
 # each is swapped in turn
@@ -140,6 +140,7 @@ def test_a_job_refuses_stores_of_several_users(tmp_path: Path, rmqctl: Rmqctl) -
     )
 
 
+@pytest.mark.spark
 def test_a_job_whose_python_the_owner_may_not_read_says_so(tmp_path: Path) -> None:
     store = owned(unpack("471-basic", tmp_path))
     private = tmp_path / "private"
@@ -157,7 +158,9 @@ def test_a_job_whose_python_the_owner_may_not_read_says_so(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.parametrize("verb", CHANGES)
+@pytest.mark.parametrize(
+    "verb", [pytest.param(verb, marks=[pytest.mark.slow] if verb == "append" else []) for verb in CHANGES]
+)
 def test_what_root_changes_is_still_its_owners(verb: str, tmp_path: Path) -> None:
     """Also by a program that only root may read, which is imported before root becomes the owner, and on a store below
     a link that only root may follow: what the link leads to stays the store.

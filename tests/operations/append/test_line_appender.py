@@ -255,7 +255,7 @@ LINES = st.lists(
 )
 
 
-@settings(PROPERTY, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(PROPERTY, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(lines=LINES, size=st.integers(1, 12), profile=st.sampled_from(sorted(PROFILES)), has_end=st.booleans())
 def test_lines_are_stored_as_one_by_one(lines: list[bytes], size: int, profile: str, has_end: bool) -> None:
     lines = lines if has_end else [*lines[:-1], lines[-1].rstrip(b"\n") or b" "]

@@ -186,7 +186,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def test_the_engine_is_as_the_model() -> None:
-    run_state_machine_as_test(StoreMachine, settings=settings(PROPERTY, max_examples=40, stateful_step_count=30))
+    run_state_machine_as_test(StoreMachine, settings=settings(PROPERTY, max_examples=20, stateful_step_count=30))
 
 
 @pytest.mark.slow

@@ -148,6 +148,7 @@ def fuzzed(rng: random.Random) -> bytes:
     return stream[: rng.randrange(len(stream) + 1)]
 
 
+@pytest.mark.slow
 def test_a_thousand_fuzzed_masters_leave_nothing_behind() -> None:
     rng = random.Random(17)
 

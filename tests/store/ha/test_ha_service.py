@@ -308,6 +308,7 @@ def test_the_reader_of_reports_takes_any_bytes_in_any_parts() -> None:
             at += size
 
 
+@pytest.mark.slow
 def test_a_thousand_fuzzed_slaves_leave_nothing_behind() -> None:
     chance = random.Random(2)
     policy = Strict()

@@ -33,6 +33,7 @@ SMALL = Geometry(
 )  # 8 units and the blank's 4 bytes leave 4 of the file
 
 
+@pytest.mark.slow
 def test_the_same_queues_and_extensions_as_the_real_brokers(tmp_path: Path) -> None:
     made = only_log(cqext_store.unpack_cqext(tmp_path), tmp_path / "made")
     MessageStore(made, WITH, geometry=geometry(cqext_store.NAME)).close()

@@ -30,7 +30,7 @@ from tests.support.lock_holder import lock_held
 from tests.support.log_maker import BLANK, encode, log_bytes, sample_records, write_log
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@each_damage()
 def test_the_plan_says_what_the_real_broker_comes_to(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     case = CASES[name]
     store = damaged(name, tmp_path)
