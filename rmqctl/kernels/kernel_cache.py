@@ -14,7 +14,6 @@ import os
 import stat
 import sys
 from contextlib import suppress
-from fnmatch import filter as matching
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -47,8 +46,9 @@ class KernelCache(NamedTuple):
 
     def has(self, names: Iterable[str]) -> bool:
         """Return whether the cache has each of these kernels, or one of each module."""
-        sealed = os.listdir(self.numba_path)
-        return all(matching(sealed, f"{name.removeprefix(PACKAGE)}.*seal") for name in names)
+        kernels = {file.removesuffix(SEAL) for file in os.listdir(self.numba_path) if file.endswith(SEAL)}
+        modules = {name.partition(".")[0] for name in kernels}
+        return {name.removeprefix(PACKAGE) for name in names} <= kernels | modules
 
     def check(self, name: str) -> None:
         """Delete the files of a kernel that are not as they were written.
