@@ -18,7 +18,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from rmqctl.spark.question.log_records import Scan
+    from rmqctl.spark.scan.coverage import Coverage
 
 KEYS = ("physicalOffset", "difference", "fields", "a", "b")
 DEFAULT_LIMIT = 1000
@@ -118,7 +118,7 @@ def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
 
 
 def _report(
-    run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Row], read: list[Scan], output: str
+    run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Row], read: list[Coverage], output: str
 ) -> int:
     by_name = {row.pop("difference"): row for row in totals}
     real = [row for name, row in by_name.items() if name not in WORDS]
@@ -141,7 +141,7 @@ def _report(
     return finish(run, read, found=bool(real) or apart)
 
 
-def _side(scan: Scan) -> Row:
+def _side(scan: Coverage) -> Row:
     return {"minPhyOffset": scan.counts.begin, "maxPhyOffset": scan.counts.end} | scanned(scan)
 
 

@@ -20,7 +20,7 @@ from rmqctl.spark.scan.split import MIB
 
 if TYPE_CHECKING:
     from rmqctl.cli.job.job_run import JobRun, Row
-    from rmqctl.spark.question.log_records import Scan
+    from rmqctl.spark.scan.coverage import Coverage
 
 FILE_MIB, FILE_MIB_MAX = 128, 4096
 ICEBERG = "iceberg"
@@ -137,34 +137,34 @@ def command(stores: tuple[Path, ...], target: Path, output: str, chosen: ExportO
     file_format = ExportFormat(chosen.file_format, body=chosen.body, raw=chosen.raw)
     place = export_target(target, stores, chosen.mode, file_format.suffix)
     with place as there, job_run("export", stores) as run:
-        found = write(run.records(()), Sink(there.staging, file_format, chosen.file_mib * MIB))
-        _check_read(run, found.scan)
-        there.publish(found.files)
+        files, read = write(run.records(()), Sink(there.staging, file_format, chosen.file_mib * MIB))
+        _check_read(run, read)
+        there.publish(files)
     to = root_text(target.absolute())
-    return _finish(run, found.scan, {"to": to, "format": file_format.name, "fileCount": len(found.files)}, output)
+    return _finish(run, read, {"to": to, "format": file_format.name, "fileCount": len(files)}, output)
 
 
 def _to_table(stores: tuple[Path, ...], name: str, output: str, chosen: ExportOptions) -> int:
     """Write the messages to an Iceberg table. Return the exit code."""
     from rmqctl.spark.question.export.earlier_files import Mode
-    from rmqctl.spark.question.export.iceberg import Table, check, count, write
+    from rmqctl.spark.question.export.iceberg import Table, check, write
 
     table = Table(name, Mode(chosen.mode), chosen.body, chosen.file_mib * MIB)
     with job_run("export", stores) as run:
         exists = check(run.spark, table)
-        read = count(run.records(()))
-        _check_read(run, read.scan)
+        read = run.whole_log()
+        _check_read(run, read)
         files = write(run.records(()), table, read, exists=exists)
-    return _finish(run, read.scan, {"to": name, "format": ICEBERG, "fileCount": files}, output)
+    return _finish(run, read, {"to": name, "format": ICEBERG, "fileCount": files}, output)
 
 
-def _check_read(run: JobRun, read: Scan) -> None:
+def _check_read(run: JobRun, read: Coverage) -> None:
     """Check that the whole log was read. Raises Unreadable."""
     if run.is_partial or read.counts.unreadable:
         raise Unreadable(f"nothing was exported: a part of the log could not be read: {unread([read.counts])}")
 
 
-def _finish(run: JobRun, read: Scan, written: Row, output: str) -> int:
+def _finish(run: JobRun, read: Coverage, written: Row, output: str) -> int:
     """Print what was written and read. Return the exit code."""
     document = written | scanned(read)
     print_written(run, document, document, output)

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmqctl.spark.question.log_records import LogRecords, Scan
+    from rmqctl.spark.question.log_records import LogRecords
+    from rmqctl.spark.scan.coverage import Coverage
     from rmqctl.spark.scan.record_counts import RecordCounts
+    from rmqctl.spark.scan.split import Split
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
@@ -57,6 +59,17 @@ class JobRun(NamedTuple):
         records = self.records(columns)
         options = {**records.options, "by": by, "intervalMs": str(interval_ms)}
         return records._replace(source="rocketmq-groups", options=options)
+
+    def whole_log(self, only: tuple[Split, ...] = ()) -> Coverage:
+        """Read the logs of all stores, or only some splits, and return what was read.
+
+        Raises the errors of `ask`.
+        """
+        from rmqctl.spark.question.log_records import ask
+
+        groups = self.groups((), "broker")._replace(only=only)
+        _, (read,) = ask([groups], lambda table: table.count())
+        return read
 
     @property
     def names(self) -> list[str]:
@@ -142,7 +155,7 @@ def print_written(run: JobRun, document: Row, fields: Row, output: str) -> None:
         print_fields(({"stores": ", ".join(run.names)} | fields).items())
 
 
-def scanned(scan: Scan) -> Row:
+def scanned(scan: Coverage) -> Row:
     """Return the counts of messages, bytes, blanks and damages, for JSON."""
     return {name: getattr(scan.counts, name) for name in ("messages", "bytes", "blanks", "damages")}
 
@@ -171,7 +184,7 @@ def unread(counts: Sequence[RecordCounts]) -> str:
     return f"{first.unread_path}: {first.why_unread} ({then})"
 
 
-def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
+def finish(run: JobRun, read: Sequence[Coverage], *, found: bool = False) -> int:
     """Report on stderr what was read and what was not read. Return the exit code.
 
     `found` says whether the job has findings.

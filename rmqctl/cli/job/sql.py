@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqctl.cli.job.job_run import JobRun, Row
     from rmqctl.spark.question.bounded_splits import Bounds
     from rmqctl.spark.question.export.part_files import PartFile
-    from rmqctl.spark.question.log_records import Scan
+    from rmqctl.spark.scan.coverage import Coverage
     from rmqctl.spark.scan.split import Split
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def command(query: str, stores: tuple[Path, ...], limit: int, output: str, files
                 run.table(source).createOrReplaceTempView(name)
         if files.target is not None:
             return _to_files(run, query, stores, output, files, files.target)
-        read: list[Scan] = []
+        read: list[Coverage] = []
         if _needs_log(query):
             (names, found), read = _answered(run, query, lambda: _rows(run, query, limit + 1))
         else:
@@ -162,7 +162,7 @@ def _to_files(run: JobRun, query: str, stores: tuple[Path, ...], output: str, fi
     from rmqctl.spark.question.export.export_format import SUFFIXES
     from rmqctl.spark.question.sql import select, written
 
-    read: list[Scan] = []
+    read: list[Coverage] = []
     with export_target(target, stores, files.mode, SUFFIXES[files.file_format]) as there:
 
         def write() -> list[PartFile]:
@@ -179,7 +179,7 @@ def _to_files(run: JobRun, query: str, stores: tuple[Path, ...], output: str, fi
     return finish(run, read)
 
 
-def _answered(run: JobRun, query: str, answer: Callable[[], T]) -> tuple[T, list[Scan]]:
+def _answered(run: JobRun, query: str, answer: Callable[[], T]) -> tuple[T, list[Coverage]]:
     """Return what `answer` makes of a query on the log, and what was read.
 
     `answer` may be called several times, and the last result counts. The views are defined before.
@@ -205,12 +205,11 @@ def _answered(run: JobRun, query: str, answer: Callable[[], T]) -> tuple[T, list
 
     if not is_remote():  # Spark Connect does not tell what was observed in a view
         with suppress(NotAllRead):
-            found, read = ask([records], answered, patience=PATIENCE_SECONDS)
-            return found, read
+            return ask([records], answered, patience=PATIENCE_SECONDS)
     make_views(records.table(()))
     select(run.spark, query)  # a bad query ends here, before the log is read
-    _, read = ask([run.groups((), "broker")._replace(only=only)], lambda groups: groups.count())
-    return answered(records.table(read[0].splits)), read
+    read = run.whole_log(only)
+    return answered(records.table(read.splits)), [read]
 
 
 def _splits_within(run: JobRun, bounds: Bounds) -> tuple[Split, ...]:

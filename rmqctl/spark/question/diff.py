@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, Row
 
-    from rmqctl.spark.question.log_records import LogRecords, Scan
+    from rmqctl.spark.question.log_records import LogRecords
+    from rmqctl.spark.scan.coverage import Coverage
     from rmqctl.spark.scan.pieces import Pieces
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 
 def ask_unequal(
     a: LogRecords, b: LogRecords, question: Callable[[DataFrame], T], *, bodies: bool
-) -> tuple[T, list[Scan]]:
+) -> tuple[T, list[Coverage]]:
     """Return the result of `question` on the rows of `unequal`, and what was read.
 
     The tasks first give a digest of each block to Spark. Then the blocks that differ are read again, and compared
@@ -139,7 +140,7 @@ def _digests(side: str) -> Column:
     return f.sort_array(f.transform(own, lambda one: f.struct(one["begin"], one["end"], one["digest"])))
 
 
-def _pieces(parts: Sequence[Row], read: Scan) -> tuple[list[Pieces] | None, int]:
+def _pieces(parts: Sequence[Row], read: Coverage) -> tuple[list[Pieces] | None, int]:
     """Return the pieces of one log to read again, and the number of their messages.
 
     Damage between files is read without pieces. The pieces are None if nothing has to be read again.

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row
 
-    from rmqctl.spark.question.log_records import LogRecords, Scan
+    from rmqctl.spark.question.log_records import LogRecords
+    from rmqctl.spark.scan.coverage import Coverage
 
 COLUMNS = (
     "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "uniqKey", "bodyCrc",
@@ -57,7 +58,7 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     return found.where((f.col("count") > 1) & (f.size(f.array_distinct(stored)) > 1))
 
 
-def ask_duplicates(records: LogRecords, question: Callable[[DataFrame], T], *, all_topics: bool) -> tuple[T, Scan]:
+def ask_duplicates(records: LogRecords, question: Callable[[DataFrame], T], *, all_topics: bool) -> tuple[T, Coverage]:
     """Return the result of `question` on the rows of `duplicates`, and what was read.
 
     The tasks first give a hash of each message to Spark. Then the messages with equal hashes are read again, and
@@ -88,7 +89,9 @@ def _with_equal_hashes(sends: DataFrame) -> DataFrame:
     return counted.where(f.col("copies") > 1).drop("hash", "copies")
 
 
-def _by_file(places: Sequence[Row], read: Scan, roots: Sequence[str]) -> dict[tuple[str, int], list[tuple[int, int]]]:
+def _by_file(
+    places: Sequence[Row], read: Coverage, roots: Sequence[str]
+) -> dict[tuple[str, int], list[tuple[int, int]]]:
     """Return the physical offsets of places, by store and number of the file."""
     begins = {(split.root, split.file): split.file_from_offset for split in read.splits}
     found = defaultdict(list)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from rmqctl.spark.question.proof import NEEDED, Proof, with_coverage
 from rmqctl.spark.scan.coverage import NotAllRead
 from rmqctl.spark.scan.pieces import pieces_to_json
-from rmqctl.spark.scan.record_counts import RecordCounts
-from rmqctl.spark.scan.split import Split
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, ddl
 from rmqctl.spark.source.message_source import splits_to_json
 
@@ -22,24 +20,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from rmqctl.spark.scan.coverage import Coverage
     from rmqctl.spark.scan.pieces import Pieces
+    from rmqctl.spark.scan.split import Split
 
 T = TypeVar("T")
 
 EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 # this rule removes a part of a plan that had no rows, after it was read, and loses its observations
 EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
-
-
-class Scan(NamedTuple):
-    """The counts of the records that a job read, and the splits that were read.
-
-    If a table has several stores, the counts and the splits are for all stores together. `ask` has checked that the
-    splits leave out no part of a log.
-    """
-
-    counts: RecordCounts
-    splits: tuple[Split, ...]
 
 
 class LogRecords(NamedTuple):
@@ -93,8 +82,8 @@ class LogRecords(NamedTuple):
 
 def ask(
     records: Sequence[LogRecords], question: Callable[..., T], *, patience: float | None = None
-) -> tuple[T, list[Scan]]:
-    """Return the result of `question`, and a `Scan` for each item of `records`.
+) -> tuple[T, list[Coverage]]:
+    """Return the result of `question`, and what was read of each item of `records`.
 
     `question` is called with one DataFrame for each item of `records`. The first Spark action in `question` must read
     all DataFrames.
@@ -115,7 +104,7 @@ def ask(
         found = [proof.coverage(one.only) for one, (_, proof) in zip(records, proved, strict=True)]
         splits = [one.splits for one in found]
         if all(one.joined for one in found):
-            return answer, [Scan(one.counts, one.splits) for one in found]
+            return answer, found
 
 
 def ask_at(

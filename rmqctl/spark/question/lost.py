@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, Row
 
-    from rmqctl.spark.question.log_records import LogRecords, Scan
+    from rmqctl.spark.question.log_records import LogRecords
+    from rmqctl.spark.scan.coverage import Coverage
 
 QUEUE = ("store", "topic", "queueId")
 COLUMNS = (
@@ -73,7 +74,7 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
 
 def ask_lost(
     records: LogRecords, units_of: Callable[[list[tuple[str, str, int]]], DataFrame], known_topics: DataFrame
-) -> tuple[list[Row], Scan]:
+) -> tuple[list[Row], Coverage]:
     """Return the rows of `lost`, and what was read.
 
     The tasks compare the messages with the queues, and give only the messages to Spark that their queues do not

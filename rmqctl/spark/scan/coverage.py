@@ -46,15 +46,16 @@ class Range(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """The result of checking the ranges of a job.
+    """The ranges that the tasks of a job have read, checked.
 
     If `joined` is True, each range begins where the previous range ended. `counts` are the sums over all ranges. If
-    `joined` is False, the job must run again, and read the splits in `splits`.
+    `joined` is False, the job must run again, and read the splits in `splits`. Several stores are counted together.
     """
 
     joined: bool
     splits: tuple[Split, ...]
     counts: RecordCounts
+    ranges: tuple[Range, ...]
 
 
 def sequence_split(root: str) -> Split:
@@ -99,7 +100,7 @@ def coverage(ranges: Iterable[Range], only: Sequence[Split] = ()) -> Coverage:
         raise NotAllRead(f"of {unique[0].of} splits, {len(unique)} were read", path=unique[0].split.root)
     read = [split for of_file in files.values() for split in _joined(of_file)]
     joined = len(read) == sum(map(len, files.values()))
-    return Coverage(joined, tuple(read), total(found.counts for found in unique))
+    return Coverage(joined, tuple(read), total(found.counts for found in unique), tuple(unique))
 
 
 def check_pieces(ranges: Iterable[Range], messages: int) -> None:

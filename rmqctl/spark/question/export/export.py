@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqctl.logfile.system.remote_storage import is_remote
 from rmqctl.spark.question.export import local_target, remote_target
 from rmqctl.spark.question.export.earlier_files import Mode
 from rmqctl.spark.question.export.export_task import export_part, merge_files, to_merge
 from rmqctl.spark.question.export.part_files import PartFile, Sink
-from rmqctl.spark.question.log_records import Scan
 from rmqctl.spark.question.proof import NEEDED
 from rmqctl.spark.scan.coverage import coverage
 from rmqctl.spark.scan.task_answers import results
@@ -31,20 +30,15 @@ if TYPE_CHECKING:
     from rmqctl.spark.question.export.local_target import LocalTarget
     from rmqctl.spark.question.export.remote_target import RemoteTarget
     from rmqctl.spark.question.log_records import LogRecords
+    from rmqctl.spark.scan.coverage import Coverage
 
 
-class Export(NamedTuple):
-    """The files that an export has written, and what it has read."""
-
-    files: list[PartFile]
-    scan: Scan
-
-
-def write(records: LogRecords, sink: Sink) -> Export:
+def write(records: LogRecords, sink: Sink) -> tuple[list[PartFile], Coverage]:
     """Write the messages of a log to files in the folder of `sink`.
 
-    Only the returned files belong to the export. The folder may also have files of tasks that failed or that Spark ran
-    twice. Every executor must have access to the folder under the same path or URL.
+    The result is the files, and what was read. Only the returned files belong to the export. The folder may also have
+    files of tasks that failed or that Spark ran twice. Every executor must have access to the folder under the same
+    path or URL.
 
     Raises Unreadable if a part of a log was not read, and the errors of Spark and of the tasks.
     """
@@ -56,7 +50,7 @@ def write(records: LogRecords, sink: Sink) -> Export:
         read = coverage(one.range for one in found)
         if read.joined:
             files = [file for one in found for file in one.files]
-            return Export(_merged(records.spark, files, sink), Scan(read.counts, read.splits))
+            return _merged(records.spark, files, sink), read
         options["splits"] = splits_to_json(read.splits)
 
 

@@ -7,27 +7,21 @@ table in one step, and only after all tasks have succeeded.
 
 from __future__ import annotations
 
-import json
 import uuid
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import BadRequest, RmqctlError, Unreadable
 from rmqctl.spark.question.export.earlier_files import Mode
 from rmqctl.spark.question.export.export_format import BODY_COLUMNS, PARQUET_COLUMNS
-from rmqctl.spark.question.log_records import Scan
-from rmqctl.spark.question.proof import NEEDED
-from rmqctl.spark.scan.coverage import Range, coverage, range_of
-from rmqctl.spark.scan.task_answers import results
 from rmqctl.spark.session.spark_error import one_line, own_error
-from rmqctl.spark.source.message_schema import KIND_RANGE, messages_of
-from rmqctl.spark.source.message_source import GroupSource, ranges_to_json, splits_to_json
+from rmqctl.spark.source.message_schema import messages_of
+from rmqctl.spark.source.message_source import ranges_to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rmqctl.spark.question.log_records import LogRecords
-    from rmqctl.spark.source.message_source import Task
+    from rmqctl.spark.scan.coverage import Coverage
 
 MARK = "rmqctl-export"  # the table property of tables that exports have made
 RUN = "rmqctl-run"  # in the summary of the snapshot of an export
@@ -49,13 +43,6 @@ class Table(NamedTuple):
     mode: Mode
     body: str
     file_size: int
-
-
-class Counted(NamedTuple):
-    """The ranges that tasks have read, and what they have in all."""
-
-    ranges: list[Range]
-    scan: Scan
 
 
 def check(spark: SparkSession, table: Table) -> bool:
@@ -82,26 +69,11 @@ def check(spark: SparkSession, table: Table) -> bool:
     return exists
 
 
-def count(records: LogRecords) -> Counted:
-    """Read the whole log, and return the ranges of its splits.
+def write(records: LogRecords, table: Table, read: Coverage, *, exists: bool) -> int:
+    """Write the messages that an earlier reading has found to a table.
 
-    Raises Unreadable if a part of a log was not read, and the errors of Spark and of the tasks.
-    """
-    options = {**records.options, "paths": json.dumps(list(records.paths)), "ranges": "true", "by": "broker"}
-    while True:
-        source = GroupSource(options, NEEDED)
-        ranges = results(records.spark, [partial(_range_of, source, task) for task in source.tasks()])
-        read = coverage(ranges)
-        if read.joined:
-            return Counted(ranges, Scan(read.counts, read.splits))
-        options["splits"] = splits_to_json(read.splits)
-
-
-def write(records: LogRecords, table: Table, read: Counted, *, exists: bool) -> int:
-    """Write the messages that `count` has found to a table.
-
-    The result is the number of new files. Raises Unreadable if the log has changed since, or if the table has another
-    number of new rows. Raises BadRequest if Spark refuses the table.
+    `read` is what was read. The result is the number of new files. Raises Unreadable if the log has changed since, or
+    if the table has another number of new rows. Raises BadRequest if Spark refuses the table.
     """
     columns = (*PARQUET_COLUMNS, *BODY_COLUMNS[table.body])
     options = {**records.options, "expected": ranges_to_json(read.ranges)}
@@ -114,19 +86,13 @@ def write(records: LogRecords, table: Table, read: Counted, *, exists: bool) -> 
     except _errors() as error:
         raise _failed(error, table) from error
     summary = added[0]["summary"] if added else {}
-    if int(summary.get("added-records", 0)) != read.scan.counts.messages:
+    if int(summary.get("added-records", 0)) != read.counts.messages:
         raise Unreadable(
             f"the table {table.name} has {summary.get('added-records', 0)} new rows, and the log has "
-            f"{read.scan.counts.messages} messages",
+            f"{read.counts.messages} messages",
             hint=f"the snapshot with {RUN} {run} in its summary is wrong: roll the table back to the one before it",
         )
     return int(summary.get("added-data-files", 0))
-
-
-def _range_of(source: GroupSource, task: Task) -> Range:
-    """Return the range that a task read. The source must have the option `ranges`."""
-    rows = [row for batch in source.read(task) for row in batch.to_pylist() if row["kind"] == KIND_RANGE]
-    return range_of(rows[0]["detail"])
 
 
 def _commit(messages: DataFrame, table: Table, run: str, *, exists: bool) -> None:
