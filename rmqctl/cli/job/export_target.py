@@ -9,10 +9,11 @@ import click
 
 from rmqctl.cli.output.render import remark
 from rmqctl.errors import BadRequest
-from rmqctl.logfile.system.remote_storage import place_of, root_text
+from rmqctl.logfile.system.remote_storage import is_remote, place_of, root_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from rmqctl.spark.question.export.local_target import LocalTarget
@@ -29,7 +30,8 @@ def export_target(target: Path, stores: Sequence[Path], mode: str, suffix: str) 
     allow the export. Raises OSError.
     """
     from rmqctl.spark.question.export.earlier_files import Mode
-    from rmqctl.spark.question.export.export import remove_leftovers, target_of
+    from rmqctl.spark.question.export.local_target import local_target
+    from rmqctl.spark.question.export.remote_target import remote_target
 
     for store in stores:
         if place_of(target).is_relative_to(place_of(store)):
@@ -38,10 +40,11 @@ def export_target(target: Path, stores: Sequence[Path], mode: str, suffix: str) 
                 path=root_text(target),
                 hint="choose a folder outside the store: rmqctl never writes into a store that it inspects",
             )
-    left = remove_leftovers(target)
-    for folder in left.removed:
-        remark(f"{folder}: removed, a killed export had left it")
-    for folder in left.unknown:
-        remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
-    with target_of(target, Mode(mode), suffix) as there:
+    opened: Callable[..., AbstractContextManager[LocalTarget | RemoteTarget]]
+    opened = remote_target if is_remote(target) else local_target
+    with opened(target, Mode(mode), suffix) as there:
+        for folder in there.left.removed:
+            remark(f"{folder}: removed, a killed export had left it")
+        for folder in there.left.unknown:
+            remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
         yield there

@@ -9,9 +9,6 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.system.remote_storage import is_remote
-from rmqctl.spark.question.export import local_target, remote_target
-from rmqctl.spark.question.export.earlier_files import Mode
 from rmqctl.spark.question.export.export_task import export_part, merge_files, to_merge
 from rmqctl.spark.question.export.part_files import PartFile, Sink
 from rmqctl.spark.question.proof import NEEDED
@@ -21,14 +18,9 @@ from rmqctl.spark.source.message_source import MessageSource, splits_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from rmqctl.spark.question.export.earlier_files import Leftovers
-    from rmqctl.spark.question.export.local_target import LocalTarget
-    from rmqctl.spark.question.export.remote_target import RemoteTarget
     from rmqctl.spark.question.log_records import LogRecords
     from rmqctl.spark.scan.coverage import Coverage
 
@@ -61,26 +53,3 @@ def _merged(spark: SparkSession, files: Sequence[PartFile], sink: Sink) -> list[
     merged = results(spark, [partial(merge_files, group, sink) for group in groups]) if groups else []
     kept = [*(file for file in files if file not in gone), *(file for group in merged for file in group)]
     return sorted(kept, key=lambda file: file.partition)
-
-
-def remove_leftovers(target: Path) -> Leftovers:
-    """Remove what killed exports to a folder have left.
-
-    The folder is a path of this host, or a URL.
-
-    Raises BadRequest if an export to the folder is still running, or if pyarrow does not know the URL. Raises OSError.
-    """
-    if is_remote(target):
-        return remote_target.remove_leftovers(target)
-    return local_target.remove_leftovers(target)
-
-
-def target_of(target: Path, mode: Mode, suffix: str) -> AbstractContextManager[LocalTarget | RemoteTarget]:
-    """Return the folder of an export, as a block in which the export is written.
-
-    `suffix` is the end of the names of files. The block raises BadRequest if `mode` does not allow the export, and
-    OSError.
-    """
-    if is_remote(target):
-        return remote_target.remote_target(target, mode, suffix)
-    return local_target.local_target(target, mode, suffix)

@@ -29,9 +29,11 @@ class LocalTarget:
     """A folder of this host to which an export goes.
 
     `target` is the folder. `hidden` is the hidden folder of this export. `suffix` is the end of the names of files.
+    `left` is what killed exports had left.
     """
 
-    def __init__(self, target: Path, hidden: Path, mode: Mode, suffix: str) -> None:
+    def __init__(self, target: Path, hidden: Path, mode: Mode, suffix: str, left: Leftovers) -> None:
+        self.left = left
         self._target = target
         self._mode = mode
         self._suffix = suffix
@@ -59,7 +61,7 @@ class LocalTarget:
                 if name != MANIFEST:
                     _link(self._target / name, self._messages / name)
         for number, part in enumerate(files):
-            path = self._messages / part.partition / f"part-{number:05}-{self._run}{self._suffix}"
+            path = self._messages / part.name(number, self._run, self._suffix)
             path.parent.mkdir(parents=True, exist_ok=True)
             Path(part.path).rename(path)
         (self._messages / SUCCESS).touch()
@@ -94,6 +96,7 @@ def local_target(target: Path, mode: Mode, suffix: str) -> Iterator[LocalTarget]
     """Yield a LocalTarget; remove its hidden folder after the block.
 
     The hidden folder lies beside `target` and has a marker file. The marker file stays locked while the export runs.
+    The hidden folders that killed exports have left are removed first, but no folder without rmqctl's marker.
 
     Raises BadRequest if `mode` does not allow an export to `target`, if the parent folder does not exist, or if another
     export to `target` is running. Raises OSError.
@@ -105,27 +108,16 @@ def local_target(target: Path, mode: Mode, suffix: str) -> Iterator[LocalTarget]
     try:
         with (hidden / MARKER).open("x", encoding="utf-8") as marker:
             fcntl.flock(marker, fcntl.LOCK_EX)
+            left = Leftovers([], [])
             for other in _hidden_folders(target):
-                if other != hidden:
-                    _is_abandoned(other)  # raises if another export has begun at the same time
-            yield LocalTarget(target, hidden, mode, suffix)
+                if other != hidden and _is_abandoned(other):
+                    _remove(other)
+                    left.removed.append(str(other))
+                elif other != hidden:
+                    left.unknown.append(str(other))
+            yield LocalTarget(target, hidden, mode, suffix, left)
     finally:
         _remove(hidden)
-
-
-def remove_leftovers(target: Path) -> Leftovers:
-    """Remove the hidden folders that killed exports have left beside `target`.
-
-    A folder without rmqctl's marker is not removed. Raises BadRequest if an export to `target` is still running. Raises
-    OSError.
-    """
-    found = Leftovers([], [])
-    for folder in _hidden_folders(target.absolute()):
-        marked = _is_abandoned(folder)
-        if marked:
-            _remove(folder)
-        (found.removed if marked else found.unknown).append(str(folder))
-    return found
 
 
 def _remove(hidden: Path) -> None:

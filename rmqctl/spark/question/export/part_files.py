@@ -42,6 +42,10 @@ class PartFile(NamedTuple):
     messages: int
     size: int
 
+    def name(self, number: int, run: str, suffix: str) -> str:
+        """Return the name that file `number` of the export `run` gets in the target."""
+        return f"{self.partition}/part-{number:05}-{run}{suffix}".removeprefix("/")
+
 
 class Sink(NamedTuple):
     """The place and the form in which tasks write.

@@ -17,11 +17,12 @@ import json
 import re
 import threading
 import uuid
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.errors import BadRequest, RmqctlError, Unreadable
 from rmqctl.logfile.system.remote_storage import file_system, os_errors, root_text
 from rmqctl.spark.question.export.earlier_files import MANIFEST, MARKER, SUCCESS, Leftovers, Mode, check_replaceable
 
@@ -41,11 +42,12 @@ _STAGING = re.compile(r"_rmqctl-(?P<run>[0-9a-f]{32})/.*", re.DOTALL)
 class RemoteTarget:
     """A URL to which an export goes.
 
-    `target` is the path that stands for the URL. `suffix` is the end of the names of files. Raises BadRequest if
-    pyarrow does not know the URL, and OSError if no server answers.
+    `target` is the path that stands for the URL. `suffix` is the end of the names of files. `left` is what killed
+    exports had left. Raises BadRequest if pyarrow does not know the URL, and OSError if no server answers.
     """
 
     def __init__(self, target: Path, mode: Mode, suffix: str) -> None:
+        self.left = Leftovers([], [])
         self._target = target
         self._mode = mode
         self._suffix = suffix
@@ -62,24 +64,23 @@ class RemoteTarget:
         return root_text(self._target / self._folder)
 
     def begin(self) -> None:
-        """Make the folder to which tasks write.
+        """Make the folder to which tasks write, and remove what killed exports have left.
 
-        Raises BadRequest if the mode does not allow an export to the URL, or if another export has begun at the same
-        time. Raises OSError.
+        Raises BadRequest if the mode does not allow an export to the URL, or if another export may be running. Raises
+        OSError.
         """
-        self._checked()
-        self._mark()
+        if not any(map(_STAGING.fullmatch, self._listed())):
+            self._checked()  # before anything is written to a folder that may be someone else's
+        with os_errors(self._target):
+            self._system.create_dir(self._at(self._folder), recursive=True)
+            self._write(f"{self._folder}/{MARKER}", b"")  # its time is the server's
         try:
-            self._others()
-        except (BadRequest, OSError):
+            self._remove_killed()
+            self._checked()
+        except (RmqctlError, OSError):
             self.remove_staging()
             raise
         self._heart.start()
-
-    def _mark(self) -> None:
-        with os_errors(self._target):
-            self._system.create_dir(self._at(self._folder), recursive=True)
-            self._write(f"{self._folder}/{MARKER}", b"")
 
     def _beat(self) -> None:
         """Write the marker again from time to time.
@@ -98,25 +99,34 @@ class RemoteTarget:
         found = self._system.get_file_info(self._at(f"{self._folder}/{MARKER}"))
         return bool(found.type == FileType.File)
 
-    def _others(self) -> list[str]:
+    def _remove_killed(self) -> None:
+        """Remove the folders of killed exports, and the files that they have moved."""
+        runs = self._killed()
+        if runs:
+            self._take_back(*runs)
+        with os_errors(self._target):
+            for run in runs:
+                self._system.delete_dir(self._at(f"_rmqctl-{run}"))
+                self.left.removed.append(root_text(self._target / f"_rmqctl-{run}"))
+
+    def _killed(self) -> list[str]:
         """Return the runs of killed exports that have left a folder in the target.
 
         The folder of this export must have its marker. Raises BadRequest if another export may be running.
         """
-        newest: dict[str, int | None] = {}
-        for info in self._infos():
-            if (found := _STAGING.fullmatch(info.path[len(self._inner) + 1 :])) is not None:
-                before = newest.get(found["run"], 0)
-                newest[found["run"]] = None if before is None or info.mtime_ns is None else max(before, info.mtime_ns)
-        now = newest.pop(self._run, None)
-        for run, time in newest.items():
-            if now is None or time is None or now - time < ABANDONED_SECONDS * NS_PER_SECOND:
+        times: defaultdict[str, list[Any]] = defaultdict(list)
+        for name, info in self._listed().items():
+            if (found := _STAGING.fullmatch(name)) is not None:
+                times[found["run"]].append(info.mtime_ns)
+        now = times.pop(self._run, [None])
+        for run, written in times.items():
+            if None in (*now, *written) or max(now) - max(written) < ABANDONED_SECONDS * NS_PER_SECOND:
                 raise BadRequest(
                     "another export to the same URL may be running",
                     path=root_text(self._target / f"_rmqctl-{run}"),
                     hint=f"wait until it ends; if it was killed, try again after {ABANDONED_SECONDS} s",
                 )
-        return sorted(newest)
+        return sorted(times)
 
     def publish(self, files: Sequence[PartFile]) -> None:
         """Move the files of the tasks to their places, and name them in `_MANIFEST`.
@@ -143,13 +153,22 @@ class RemoteTarget:
         Files that `_MANIFEST` names are kept. If the target has other files, `_SUCCESS` is written again. Raises
         OSError.
         """
+        left = self._take_back(self._run)
+        if any(name.endswith(self._suffix) and not _STAGING.fullmatch(name) for name in left):
+            with os_errors(self._target):
+                self._write(SUCCESS, b"")
+
+    def _take_back(self, *runs: str) -> set[str]:
+        """Remove the files that some exports have moved to their places.
+
+        Files that `_MANIFEST` names are kept. The result is the names of all files that are left.
+        """
         listed = self._listed()
         named = {one["path"] for one in self._manifest(listed)}
-        ours = {name for name in listed if f"-{self._run}." in name} - named
+        gone = {name for name in listed.keys() - named if any(f"-{run}." in name for run in runs)}
         with os_errors(self._target):
-            self._delete(ours)
-            if any(name.endswith(self._suffix) for name in listed.keys() - ours if not _STAGING.fullmatch(name)):
-                self._write(SUCCESS, b"")
+            self._delete(gone)
+        return listed.keys() - gone
 
     def remove_staging(self) -> None:
         """Remove the folder to which tasks write. Raises OSError."""
@@ -159,50 +178,23 @@ class RemoteTarget:
         with suppress(FileNotFoundError), os_errors(self._target):
             self._system.delete_dir(self._at(self._folder))
 
-    def remove_leftovers(self) -> Leftovers:
-        """Remove what killed exports have left in the target.
-
-        Raises BadRequest if another export may be running. Raises OSError.
-        """
-        if not any(_STAGING.fullmatch(name) for name in self._listed()):
-            return Leftovers([], [])
-        self._mark()  # its time is the server's
-        try:
-            runs = self._others()
-            self._remove(runs)
-        finally:
-            self.remove_staging()
-        return Leftovers([root_text(self._target / f"_rmqctl-{run}") for run in runs], [])
-
-    def _remove(self, runs: Sequence[str]) -> None:
-        """Remove the folders of killed exports, and the files that they have moved."""
-        listed = self._listed()
-        named = {one["path"] for one in self._manifest(listed)}
-        with os_errors(self._target):
-            self._delete(name for name in listed if name not in named and any(f"-{run}." in name for run in runs))
-            for run in runs:
-                self._system.delete_dir(self._at(f"_rmqctl-{run}"))
-
-    def _checked(self) -> dict[str, int]:
-        """Return the sizes of the files in the target, by their relative names.
+    def _checked(self) -> dict[str, Any]:
+        """Return the files in the target, as `_listed` does.
 
         The files that tasks write are left out. Raises BadRequest if the mode does not allow an export to the target.
         """
-        found = {name: size for name, size in self._listed().items() if not _STAGING.fullmatch(name)}
+        found = {name: info for name, info in self._listed().items() if not _STAGING.fullmatch(name)}
         check_replaceable(root_text(self._target), found, self._mode, self._suffix)
         return found
 
-    def _listed(self) -> dict[str, int]:
-        start = len(self._inner) + 1
-        return {one.path[start:]: one.size for one in self._infos()}
-
-    def _infos(self) -> list[Any]:
-        """Return pyarrow's information on all files in the target."""
+    def _listed(self) -> dict[str, Any]:
+        """Return pyarrow's information on each file in the target, by its name."""
         from pyarrow.fs import FileSelector, FileType
 
         with os_errors(self._target):
             entries = self._system.get_file_info(FileSelector(self._inner, recursive=True, allow_not_found=True))
-        return [one for one in entries if one.type == FileType.File]
+        start = len(self._inner) + 1
+        return {one.path[start:]: one for one in entries if one.type == FileType.File}
 
     def _manifest(self, listed: Iterable[str]) -> list[dict[str, Any]]:
         """Return the files that `_MANIFEST` names.
@@ -218,7 +210,7 @@ class RemoteTarget:
         except (ValueError, TypeError, KeyError) as error:
             raise Unreadable("is not the manifest of an export", path=root_text(self._target / MANIFEST)) from error
 
-    def _entries_of(self, listed: dict[str, int]) -> list[dict[str, Any]]:
+    def _entries_of(self, listed: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the entries of all earlier files for the manifest.
 
         The manifest does not name files that came by another way, for example by an export to the same folder as a
@@ -227,27 +219,19 @@ class RemoteTarget:
         named = self._manifest(listed)
         known = {one["path"] for one in named}
         others = sorted(name for name in listed if name.endswith(self._suffix) and name not in known)
-        return [*named, *({"path": name, "bytes": listed[name]} for name in others)]
+        return [*named, *({"path": name, "bytes": listed[name].size} for name in others)]
 
     def _moved(self, files: Sequence[PartFile]) -> list[dict[str, Any]]:
         """Move files to their places, and return their entries for the manifest."""
         for name in sorted({part.partition for part in files}):
             self._system.create_dir(self._at(name), recursive=True)
         entries = [
-            {
-                "path": f"{part.partition}{'/' if part.partition else ''}part-{number:05}-{self._run}{self._suffix}",
-                "bytes": part.size,
-                "messages": part.messages,
-            }
+            {"path": part.name(number, self._run, self._suffix), "bytes": part.size, "messages": part.messages}
             for number, part in enumerate(files)
         ]
+        staged = [self._inner + part.path.removeprefix(str(self._target)) for part in files]
         with ThreadPoolExecutor(MOVES_AT_ONCE) as executor:
-            moves = [
-                executor.submit(self._system.move, file_system_path(self._target, self._inner, part), self._at(path))
-                for part, path in zip(files, (str(entry["path"]) for entry in entries), strict=True)
-            ]
-            for move in moves:
-                move.result()
+            list(executor.map(self._system.move, staged, [self._at(str(entry["path"])) for entry in entries]))
         return entries
 
     def _delete(self, names: Iterable[str]) -> None:
@@ -262,30 +246,14 @@ class RemoteTarget:
         return f"{self._inner}/{name}" if name else self._inner
 
 
-def file_system_path(target: Path, inner: str, part: PartFile) -> str:
-    """Return the path of a task's file in the file system of the target.
-
-    `inner` is the path of the target in this file system.
-    """
-    return inner + part.path.removeprefix(str(target))
-
-
-def remove_leftovers(target: Path) -> Leftovers:
-    """Remove what killed exports to a URL have left.
-
-    Raises BadRequest if pyarrow does not know the URL, or if another export may be running. Raises OSError.
-    """
-    return RemoteTarget(target, Mode.ERROR, "").remove_leftovers()
-
-
 @contextmanager
 def remote_target(target: Path, mode: Mode, suffix: str) -> Iterator[RemoteTarget]:
     """Yield a RemoteTarget; remove its staging folder after the block.
 
-    If the block fails, the files that it has moved are removed, too.
+    What killed exports have left is removed first. If the block fails, the files that it has moved are removed, too.
 
     Raises BadRequest if `mode` does not allow an export to the URL, if pyarrow does not know the URL, or if another
-    export has begun at the same time. Raises OSError.
+    export may be running. Raises OSError.
     """
     found = RemoteTarget(target, mode, suffix)
     found.begin()

@@ -11,8 +11,8 @@ import pytest
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.exchange import exchange
 from rmqctl.spark.question.export import local_target
-from rmqctl.spark.question.export.earlier_files import MARKER, Mode
-from rmqctl.spark.question.export.local_target import LocalTarget, remove_leftovers
+from rmqctl.spark.question.export.earlier_files import MARKER, Leftovers, Mode
+from rmqctl.spark.question.export.local_target import LocalTarget
 from rmqctl.spark.question.export.part_files import PartFile
 
 SUFFIX = ".parquet"
@@ -31,6 +31,12 @@ def written(there: LocalTarget, *texts: str) -> list[PartFile]:
 def exported(target: Path, mode: Mode, *texts: str) -> None:
     with local_target.local_target(target, mode, SUFFIX) as there:
         there.publish(written(there, *texts))
+
+
+def leftovers(target: Path) -> Leftovers:
+    """What killed exports have left, for an export that begins now."""
+    with local_target.local_target(target, Mode.APPEND, SUFFIX) as there:
+        return there.left
 
 
 def content(target: Path) -> set[str]:
@@ -61,7 +67,7 @@ def test_another_export_to_the_same_folder_is_refused(tmp_path: Path, monkeypatc
         nonlocal asked
         if not target.exists():
             asked += 1
-            for begin in (remove_leftovers, lambda target: exported(target, Mode.APPEND, "y")):
+            for begin in (leftovers, lambda target: exported(target, Mode.APPEND, "y")):
                 with pytest.raises(BadRequest, match="another export to the same folder is running"):
                     begin(target)
         sync(path)
@@ -82,7 +88,7 @@ def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
         (folder / "messages").mkdir(parents=True)
     (ours / MARKER).touch()
     (of_another / MARKER).touch()
-    assert remove_leftovers(target) == ([str(ours)], [str(other)])
+    assert leftovers(target) == ([str(ours)], [str(other)])
     assert set(tmp_path.iterdir()) == {other, of_another}
 
 
@@ -168,7 +174,7 @@ def test_a_driver_that_is_killed_leaves_the_old_files_or_the_new_ones(
     for step in range(40):
         if _killed_at(step, lambda: exported(target, mode, "new"), monkeypatch):
             found.append(content(target))
-            remove_leftovers(target)
+            leftovers(target)
             assert list(tmp_path.iterdir()) == [target]
             exported(target, Mode.OVERWRITE, "old")
     assert {frozenset(one) for one in found} == {frozenset({"old"}), frozenset(after)}

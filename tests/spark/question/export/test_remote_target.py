@@ -15,7 +15,7 @@ from rmqctl.logfile.system.remote_storage import root_path
 from rmqctl.spark.question.export.earlier_files import MANIFEST, Mode
 from rmqctl.spark.question.export.local_target import local_target
 from rmqctl.spark.question.export.part_files import PartFile
-from rmqctl.spark.question.export.remote_target import ABANDONED_SECONDS, RemoteTarget, remote_target, remove_leftovers
+from rmqctl.spark.question.export.remote_target import ABANDONED_SECONDS, RemoteTarget, remote_target
 
 SUFFIX = ".json"
 
@@ -37,6 +37,12 @@ def written(there: RemoteTarget, target: Path, *texts: str) -> list[PartFile]:
 def exported(target: Path, mode: Mode, *texts: str) -> None:
     with remote_target(url_path(target), mode, SUFFIX) as there:
         there.publish(written(there, target, *texts))
+
+
+def removed_leftovers(target: Path) -> list[str]:
+    """What killed exports have left, for an export that begins now."""
+    with remote_target(url_path(target), Mode.APPEND, SUFFIX) as there:
+        return there.left.removed
 
 
 def is_silent_for_long(target: Path) -> None:
@@ -135,9 +141,9 @@ def test_a_driver_that_is_killed_leaves_the_old_files_or_the_new_ones(
     whole = after | {"newer"}
     assert named(target) == (whole if dies_in == "delete_file" else {"old"})
     with pytest.raises(BadRequest, match="another export to the same URL may be running"):
-        remove_leftovers(url_path(target))
+        removed_leftovers(target)
     is_silent_for_long(target)
-    assert len(remove_leftovers(url_path(target)).removed) == 1
+    assert len(removed_leftovers(target)) == 1
     assert named(target) <= listed(target) <= named(target) | {"old"}
     exported(target, Mode.OVERWRITE, "last")
     assert listed(target) == named(target) == {"last"}
@@ -153,9 +159,9 @@ def test_a_second_export_does_not_disturb_the_first(tmp_path: Path, monkeypatch:
         (marker,) = target.glob("_rmqctl-*/rmqctl-export")
         while time.time() - marker.stat().st_mtime > 60:
             time.sleep(0.01)
-        for begin in (remove_leftovers, lambda place: exported(target, Mode.APPEND, "y")):
+        for begin in (removed_leftovers, lambda place: exported(place, Mode.APPEND, "y")):
             with pytest.raises(BadRequest, match="another export to the same URL may be running"):
-                begin(url_path(target))
+                begin(target)
         there.publish(files)
     assert listed(target) == named(target) == {"x"}
     assert not list(target.glob("_rmqctl-*"))
@@ -172,7 +178,7 @@ def test_an_export_whose_folder_was_removed_publishes_nothing(tmp_path: Path) ->
 def _sleep_before_publishing(target: Path) -> None:
     with remote_target(url_path(target), Mode.OVERWRITE, SUFFIX) as there:
         is_silent_for_long(target)
-        assert len(remove_leftovers(url_path(target)).removed) == 1
+        assert len(removed_leftovers(target)) == 1
         there.publish([])
 
 
