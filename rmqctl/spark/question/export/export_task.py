@@ -153,15 +153,13 @@ def to_merge(files: Sequence[PartFile], file_size: int) -> list[list[PartFile]]:
     Each group should become one file of at most `file_size` bytes. All files of a group have one partition. A file of
     at least half of `file_size` stays as it is.
     """
-    groups: dict[str, list[list[PartFile]]] = {}
-    sizes: dict[str, int] = {}  # of the last group of each partition
-    for part in files:
-        if part.size * 2 < file_size:
-            of_partition = groups.setdefault(part.partition, [[]])
-            size = sizes.get(part.partition, 0) + part.size
-            if size > file_size:
-                of_partition.append([])
-                size = part.size
-            of_partition[-1].append(part)
-            sizes[part.partition] = size
-    return [group for of_partition in groups.values() for group in of_partition if len(group) > 1]
+    groups: list[list[PartFile]] = []
+    size = 0  # of the last group
+    for part in sorted((part for part in files if part.size * 2 < file_size), key=lambda part: part.partition):
+        if groups and groups[-1][0].partition == part.partition and size + part.size <= file_size:
+            groups[-1].append(part)
+            size += part.size
+        else:
+            groups.append([part])
+            size = part.size
+    return [group for group in groups if len(group) > 1]

@@ -6,10 +6,10 @@ A task writes its files below a folder of its own. The driver publishes the file
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.logfile.system.remote_storage import file_system, root_path
-from rmqctl.spark.question.export.export_format import PARQUET, ExportFormat
+from rmqctl.spark.question.export.export_format import ExportFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,31 +58,27 @@ class Sink(NamedTuple):
     file_size: int
 
 
-class _OpenFile(Protocol):
-    """An open file of a format."""
-
-    def write(self, piece: Any) -> None:
-        """Write a table (Parquet) or bytes."""
-
-    def close(self) -> None:
-        """Write what is left."""
-
-
 class _Part:
-    """An open file, with the number of messages that it has."""
+    """An open file, with the number of messages that it has.
 
-    def __init__(self, path: str, partition: str, stream: Any, file: _OpenFile) -> None:
-        self.path = path
-        self.partition = partition
-        self.stream = stream
-        self.file = file
-        self.messages = 0
+    `writer` writes tables to `stream` as Parquet, each as a row group. It is None for a file of text.
+    """
+
+    def __init__(self, path: str, partition: str, stream: Any, writer: Any) -> None:
+        self._path = path
+        self._partition = partition
+        self._stream = stream
+        self._writer = writer
+        self._messages = 0
         self._given = 0
 
-    def write(self, piece: Any, messages: int, size: int) -> None:
+    def write(self, piece: pa.Table | bytes, messages: int, size: int) -> None:
         """Write messages that need `size` bytes without compression."""
-        self.file.write(piece)
-        self.messages += messages
+        if self._writer is None:
+            self._stream.write(piece)
+        else:
+            self._writer.write_table(piece, row_group_size=len(piece))
+        self._messages += messages
         self._given += size
 
     def size_with(self, size: int) -> int:
@@ -90,15 +86,16 @@ class _Part:
 
         The new bytes are expected to compress as well as the bytes before.
         """
-        written = int(self.stream.tell())
+        written = int(self._stream.tell())
         return written + size * written // self._given if self._given else 0
 
     def closed(self) -> PartFile:
         """Close the file, and return what it has."""
-        self.file.close()
-        size = self.stream.tell()
-        self.stream.close()
-        return PartFile(self.path, self.partition, self.messages, size)
+        if self._writer is not None:
+            self._writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        return PartFile(self._path, self._partition, self._messages, size)
 
 
 class PartFiles:
@@ -151,43 +148,24 @@ class PartFiles:
         if not self._open and not self._closed:
             self._system.create_dir(self._inner, recursive=True)
         stream = self._system.open_output_stream(f"{self._inner}/{name}")
-        kind = _ParquetFile if self._sink.format.name == PARQUET else _TextFile
-        file = kind(stream, self._sink.format.header if isinstance(piece, bytes) else piece.schema)
-        return _Part(str(self._folder / name), partition, stream, file)
+        if isinstance(piece, bytes):
+            stream.write(self._sink.format.header)
+        writer = None if isinstance(piece, bytes) else _parquet_writer(stream, piece.schema)
+        return _Part(str(self._folder / name), partition, stream, writer)
 
     def _end(self, partition: str) -> None:
         self._closed.append(self._open.pop(partition).closed())
 
 
-class _TextFile:
-    def __init__(self, stream: Any, header: bytes) -> None:
-        self._stream = stream
-        stream.write(header)
-
-    def write(self, piece: bytes) -> None:
-        self._stream.write(piece)
-
-    def close(self) -> None:
-        pass
-
-
-class _ParquetFile:
-    """A Parquet file; each written table becomes a row group.
+def _parquet_writer(stream: Any, schema: pa.Schema) -> Any:
+    """Return a writer of a Parquet file.
 
     Columns whose values differ in each message get no dictionary, because it would only cost time.
     """
+    from pyarrow import parquet
 
-    def __init__(self, stream: Any, schema: pa.Schema) -> None:
-        from pyarrow import parquet
-
-        alike = [field.name for field in schema if field.name not in _UNLIKE]
-        with_limits = [field.name for field in schema if field.name not in ("body", "bodyText", "properties")]
-        self._writer = parquet.ParquetWriter(
-            stream, schema, compression="snappy", use_dictionary=alike, write_statistics=with_limits
-        )
-
-    def write(self, piece: pa.Table) -> None:
-        self._writer.write_table(piece, row_group_size=len(piece))
-
-    def close(self) -> None:
-        self._writer.close()
+    alike = [field.name for field in schema if field.name not in _UNLIKE]
+    with_limits = [field.name for field in schema if field.name not in ("body", "bodyText", "properties")]
+    return parquet.ParquetWriter(
+        stream, schema, compression="snappy", use_dictionary=alike, write_statistics=with_limits
+    )
