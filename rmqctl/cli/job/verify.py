@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, open_each, results
+from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, results
 from rmqctl.cli.job.by_store.preparation import prepared
 from rmqctl.cli.job.by_store.relayed_progress import RelayedProgress
 from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
@@ -80,8 +80,7 @@ def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output:
         with spark_session() as spark, _begun_splits(spark, [opened], asked) as report_of:
             report = report_of(opened)
         return print_report(opened, report, output)
-    found = open_each(stores, open_one)
-    verified = results(found, spark_session, partial(_begun, asked=asked))
+    verified = results(stores, open_one, partial(_begun, asked=asked))
     return print_stores(starmap(_verified, verified), output)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, open_each, results
-from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
+from rmqctl.cli.job.by_store.each_store import Failed, examined
+from rmqctl.cli.job.spark_options import spark_target_options, stores_argument
 from rmqctl.cli.output.render import print_document, print_rows
 from rmqctl.cli.output.tone import Tone, Toned
 from rmqctl.cli.shared.options import output_option, profile_option, progress_option, target_words
@@ -20,9 +20,6 @@ from rmqctl.logfile.system.remote_storage import root_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
-    from pyspark.sql import SparkSession
 
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -72,10 +69,12 @@ def command(stores: tuple[Path, ...], profile: str | None, output: str) -> int:
     `pipx install --force '.[spark]'`.
     """
     targets = {store: target_words(store) for store in stores}
-    found = open_each(stores, open_for_doctor)
-    begin = partial(_begun, targets=targets, profile=profile)
+
+    def work_on(store: ReadOnlyStore) -> Callable[[ReadOnlyStore], Row]:
+        return partial(report_of, target=targets[store.path.root], profile=profile)
+
     codes: list[int] = []
-    rows = _rows(results(found, spark_session, begin), codes)
+    rows = _rows(examined(stores, open_for_doctor, "doctor", work_on), codes)
     if output == "json":
         reports = list(rows)
         print_document("job.doctor", {"stores": [row["store"] for row in reports], "reports": reports})
@@ -90,14 +89,6 @@ def _rows(found: Iterable[tuple[Path, Row | Failed]], codes: list[int]) -> Itera
         row = result.to_json() if isinstance(result, Failed) else result
         codes.append(row["exitCode"])
         yield {"store": root_text(path)} | row
-
-
-def _begun(
-    spark: SparkSession, stores: list[ReadOnlyStore], *, targets: dict[Path, str], profile: str | None
-) -> AbstractContextManager[Callable[[ReadOnlyStore], Row]]:
-    """Start a Spark task for each store."""
-    work = {store: partial(report_of, target=targets[store.path.root], profile=profile) for store in stores}
-    return begun_tasks(spark, work, "doctor")
 
 
 def report_of(store: ReadOnlyStore, target: str, profile: str | None) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from rmqctl.cli.job.spark_options import spark_session
 from rmqctl.cli.output.complaint import report_error
 from rmqctl.cli.output.render import progress
 from rmqctl.cli.shared.first_run import warmed_up
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-    Opened = tuple[Path, ReadOnlyStore | Exception]
-
 T = TypeVar("T")
 
 
@@ -37,31 +36,26 @@ class Failed(NamedTuple):
         return {"exitCode": self.exit_code, "error": self.error}
 
 
-def open_each(stores: Iterable[Path], open_one: Callable[[Path], ReadOnlyStore]) -> list[Opened]:
-    """Open each store, and return each path with the open store or the error."""
-    found: list[Opened] = []
-    for store in stores:
-        try:
-            found.append((store, open_one(store)))
-        except (RmqctlError, OSError) as error:
-            found.append((store, error))
-    return found
-
-
 def results(
-    found: list[Opened],
-    open_spark: Callable[[], AbstractContextManager[SparkSession]],
+    stores: Iterable[Path],
+    open_one: Callable[[Path], ReadOnlyStore],
     begin: Callable[[SparkSession, list[ReadOnlyStore]], AbstractContextManager[Callable[[ReadOnlyStore], T]]],
 ) -> Iterator[tuple[Path, T | Failed]]:
-    """Yield the path and the result of each store, in the order of `found`.
+    """Open all stores, and yield the path and the result of each store, in order.
 
     `begin` starts the examination of all open stores. The function from `begin` waits for the result of one store.
     Errors are reported in the order of the stores. Spark starts only if a store was opened.
     """
+    found: list[tuple[Path, ReadOnlyStore | Exception]] = []
+    for path in stores:
+        try:
+            found.append((path, open_one(path)))
+        except (RmqctlError, OSError) as error:
+            found.append((path, error))
     opened = [store for _, store in found if not isinstance(store, Exception)]
     with ExitStack() as stack:
         if opened:
-            result_of = stack.enter_context(begin(stack.enter_context(open_spark()), opened))
+            result_of = stack.enter_context(begin(stack.enter_context(spark_session()), opened))
         for path, store in found:
             result: T | Failed
             try:
@@ -71,6 +65,24 @@ def results(
             except (RmqctlError, OSError) as error:
                 result = Failed(report_error(error), str(error))
             yield path, result
+
+
+def examined(
+    stores: Iterable[Path],
+    open_one: Callable[[Path], ReadOnlyStore],
+    verb: str,
+    work_on: Callable[[ReadOnlyStore], Callable[[ReadOnlyStore], T]],
+) -> Iterator[tuple[Path, T | Failed]]:
+    """Examine each store in a task of Spark, and yield its path and result.
+
+    The driver calls `work_on` with a store, to get the function that the task calls with the same store. The progress
+    has the name `verb`. Errors are reported as in `results`.
+    """
+
+    def begin(spark: SparkSession, opened: list[ReadOnlyStore]) -> AbstractContextManager[Callable[[ReadOnlyStore], T]]:
+        return begun_tasks(spark, {store: work_on(store) for store in opened}, verb)
+
+    return results(stores, open_one, begin)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, open_each, results
-from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
+from rmqctl.cli.job.by_store.each_store import Failed, examined
+from rmqctl.cli.job.spark_options import spark_target_options, stores_argument
 from rmqctl.cli.output.render import print_document, print_rows, remark
 from rmqctl.cli.shared.options import OUTPUTS, open_store, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
@@ -22,9 +22,6 @@ from rmqctl.logfile.system.remote_storage import root_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
-
-    from pyspark.sql import SparkSession
 
     from rmqctl.forensics.groups.lag import Bound
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -67,9 +64,11 @@ def command(stores: tuple[Path, ...], group: str | None, max_behind: Bound | Non
     sends its own code to the executors. This job needs the extra `spark`: in the clone,
     `pipx install --force '.[spark]'`.
     """
-    found = open_each(dict.fromkeys(stores), open_store)
-    begin = partial(_begun, group=group, bound=max_behind)
-    done = list(results(found, spark_session, begin))
+
+    def work_on(store: ReadOnlyStore) -> Callable[[ReadOnlyStore], LagReport]:
+        return partial(report_of, shown=root_text(store.path.root), group=group, bound=max_behind)
+
+    done = list(examined(dict.fromkeys(stores), open_store, "lag", work_on))
     reports = [report for _, report in done if isinstance(report, LagReport)]
     if len(reports) == len(done) and not any(report.knows_group for report in reports):
         raise BadRequest(f"no store knows the group {group!r}", hint="`rmqctl job lag STORE...` lists the groups")
@@ -141,14 +140,6 @@ def _sum(group: str, rows: list[Row]) -> Row:
         "oldestStoreTime": oldest["oldestStoreTime"],
         "oldestAgeMs": max(ages, default=None),
     } | {name: None if any(row[name] is None for row in rows) else sum(row[name] for row in rows) for name in SUMS}
-
-
-def _begun(
-    spark: SparkSession, stores: list[ReadOnlyStore], *, group: str | None, bound: Bound | None
-) -> AbstractContextManager[Callable[[ReadOnlyStore], LagReport]]:
-    """Start a Spark task for each store."""
-    work = {store: partial(report_of, shown=root_text(store.path.root), group=group, bound=bound) for store in stores}
-    return begun_tasks(spark, work, "lag")
 
 
 def report_of(store: ReadOnlyStore, shown: str, group: str | None, bound: Bound | None) -> LagReport:

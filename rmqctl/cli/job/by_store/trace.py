@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, open_each, results
-from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
+from rmqctl.cli.job.by_store.each_store import Failed, examined
+from rmqctl.cli.job.spark_options import spark_target_options, stores_argument
 from rmqctl.cli.output.render import print_document, print_line_of_text, remark
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import bodies_of, open_store, output_option, progress_option
@@ -21,9 +21,6 @@ from rmqctl.logfile.system.remote_storage import root_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from pyspark.sql import SparkSession
 
     from rmqctl.forensics.trace.trace import Question
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -84,11 +81,12 @@ def command(
     needs the extra `spark`: in the clone, `pipx install --force '.[spark]'`.
     """
     question = question_of(asked)
-    open_one = partial(open_store, log_only=True)
-    found = open_each(dict.fromkeys(stores), open_one)
     work = partial(traced, question=question, by_scan=scan, limit=limit, body=body, charset=charset)
-    begin = partial(_begun, work=work)
-    done = list(results(found, spark_session, begin))
+
+    def work_on(store: ReadOnlyStore) -> Callable[[ReadOnlyStore], Traced]:
+        return partial(work, shown=root_text(store.path.root))
+
+    done = list(examined(dict.fromkeys(stores), partial(open_store, log_only=True), "trace", work_on))
     documents = list(starmap(_document, done))
     if output == "json":
         print_document("job.trace", {"stores": [row["store"] for row in documents], "reports": documents})
@@ -121,14 +119,6 @@ def _print(documents: list[Row]) -> None:
     for row in searched:
         if not row["found"]:
             print_line_of_text(f"{row['store']}: {row['verdict']}")
-
-
-def _begun(
-    spark: SparkSession, stores: list[ReadOnlyStore], *, work: Callable[..., Traced]
-) -> AbstractContextManager[Callable[[ReadOnlyStore], Traced]]:
-    """Start a Spark task for each store."""
-    tasks = {store: partial(work, shown=root_text(store.path.root)) for store in stores}
-    return begun_tasks(spark, tasks, "trace")
 
 
 def traced(
