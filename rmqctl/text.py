@@ -1,9 +1,12 @@
-"""Text for users: numbers with nouns, hints for extras, and shell words."""
+"""Text for users: numbers with nouns, hints, words for shells and cells."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import PurePath
+
+# a spreadsheet takes a text with one of these first characters for a formula
+FORMULA_SIGNS = ("=", "+", "-", "@")
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -30,6 +33,14 @@ def quoted(word: PurePath | str) -> str:
         return shlex.quote(text)
     escaped = "".join(letter if letter.isprintable() else _octal(letter) for letter in text.replace("\\", "\\\\"))
     return "$'" + escaped.replace("'", "\\'") + "'"
+
+
+def no_formula(text: str) -> str:
+    """Return `text` in a form that no spreadsheet runs as a formula.
+
+    If a spreadsheet would run `text` as a formula, the result is `'` followed by `text`.
+    """
+    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
 
 
 def _octal(letter: str) -> str:

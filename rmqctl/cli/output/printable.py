@@ -1,6 +1,6 @@
-"""Text from a store, made safe for a terminal or a spreadsheet.
+"""Text from a store, made safe for a terminal.
 
-Safe text cannot move the cursor, cannot hide or reorder other text, and cannot run as a formula.
+Safe text cannot move the cursor, and cannot hide or reorder other text.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ _INVISIBLE = (
 )
 _UNSAFE = re.compile(f"[\x00-\x1f{_INVISIBLE}]")
 _UNSAFE_IN_JSON = re.compile(f"[{_INVISIBLE}]")
-# a spreadsheet takes a text with one of these first characters for a formula
-FORMULA_SIGNS = ("=", "+", "-", "@")
 _BMP_END = 0x10000
 
 
@@ -34,14 +32,6 @@ def printable_json(text: str) -> str:
     JSON itself escapes C0 control characters. The escapes do not change the meaning of the JSON text.
     """
     return _UNSAFE_IN_JSON.sub(lambda match: _json_escaped(match[0]), text)
-
-
-def no_formula(text: str) -> str:
-    """Return `text` in a form that no spreadsheet runs as a formula.
-
-    If a spreadsheet would run `text` as a formula, the result is `'` followed by `text`.
-    """
-    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
 
 
 def _escaped(character: str) -> str:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.printable import no_formula, printable, printable_json
+from rmqctl.cli.output.printable import printable, printable_json
 from rmqctl.cli.output.tone import LABELS, Tone, Toned
+from rmqctl.text import no_formula
 
 if TYPE_CHECKING:
     from rich.console import Console

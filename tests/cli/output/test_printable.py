@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from rmqctl.cli.output.printable import no_formula, printable, printable_json
+from rmqctl.cli.output.printable import printable, printable_json
 
 FILLERS = "\u115f\u1160\u3164\uffa0\u034f\u17b4\ufe0f\U000e0100\u2800\u00a0\u2003"
 
@@ -39,8 +39,3 @@ def test_what_is_seen_stays(text: str) -> None:
 def test_how_it_is_shown(character: str, shown: str, in_json: str | None) -> None:
     assert printable(character) == shown
     assert in_json is None or printable_json(character) == in_json
-
-
-@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@a", "a=1", ""])
-def test_formulas(text: str) -> None:
-    assert no_formula(text) == (text if text in ("a=1", "") else f"'{text}")

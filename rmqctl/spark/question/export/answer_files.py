@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import Unreadable
-from rmqctl.spark.question.export.export_format import CSV, FORMULA, JSONL, SUFFIXES
+from rmqctl.spark.question.export.export_format import CSV, JSONL, SUFFIXES
 from rmqctl.spark.question.export.part_files import PartFile
+from rmqctl.text import FORMULA_SIGNS, no_formula
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -51,8 +52,8 @@ def _for_csv(name: str, kind: str) -> Column:
 
     column = f.col(f"`{name.replace('`', '``')}`")
     if kind == "string":
-        is_formula = f.substring(column, 1, 1).isin(*FORMULA)
+        is_formula = f.substring(column, 1, 1).isin(*FORMULA_SIGNS)
         column = f.when(is_formula, f.concat(f.lit("'"), column)).otherwise(column)
     elif kind == "binary":
         column = f.translate(f.base64(column), "\r\n", "")  # some versions of Spark break the line
-    return column.alias(f"'{name}" if name.startswith(tuple(FORMULA)) else name)
+    return column.alias(no_formula(name))

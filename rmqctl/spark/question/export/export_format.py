@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format.message import RECORD_KEYS, TIME_KEYS
 from rmqctl.format.timestamp import rfc3339
+from rmqctl.text import no_formula
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +28,6 @@ PARQUET, JSONL, CSV = "parquet", "jsonl", "csv"
 SUFFIXES = {PARQUET: ".parquet", JSONL: ".json", CSV: ".csv"}  # as Spark names its files
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")  # what Hive and Spark escape
-FORMULA = ("=", "+", "-", "@")
 
 
 class ExportFormat(NamedTuple):
@@ -85,10 +85,7 @@ def _json(value: dict[str, Any]) -> str:
 
 def without_formulas(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with a `'` before each text that begins with = + - or @."""
-    return {
-        name: f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
-        for name, value in row.items()
-    }
+    return {name: no_formula(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def partition(topic: str, day: str | None) -> str:
