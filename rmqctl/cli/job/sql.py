@@ -159,14 +159,17 @@ def _needs_log(query: str) -> bool:
 
 def _to_files(run: JobRun, query: str, stores: tuple[Path, ...], output: str, files: FileOptions, target: Path) -> int:
     """Write the answer to a query to files. Return the exit code."""
+    from rmqctl.spark.question.export.answer_files import write_answer
     from rmqctl.spark.question.export.export_format import SUFFIXES
-    from rmqctl.spark.question.sql import select, written
+    from rmqctl.spark.question.sql import refusals, select
 
     read: list[Coverage] = []
     with export_target(target, stores, files.mode, SUFFIXES[files.file_format]) as there:
 
         def write() -> list[PartFile]:
-            return written(select(run.spark, query), there.staging, files.file_format)
+            found = select(run.spark, query)
+            with refusals():
+                return write_answer(found, there.staging, files.file_format)
 
         if _needs_log(query):
             found, read = _answered(run, query, write)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.errors import BadRequest, RmqctlError
+from rmqctl.errors import BadRequest
 from rmqctl.spark.question.bounded_splits import NO_BOUNDS
-from rmqctl.spark.question.export.answer_files import write_answer
 from rmqctl.spark.question.plan_bounds import NAMED, bounds_of
 from rmqctl.spark.session.spark_error import one_line, own_error
 from rmqctl.spark.source.index_source import INDEX_COLUMNS
@@ -19,12 +19,11 @@ from rmqctl.spark.source.message_schema import DIVISIONS, KIND_DAMAGE, MESSAGE_C
 from rmqctl.spark.source.queue_source import QUEUE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from rmqctl.spark.question.bounded_splits import Bounds
-    from rmqctl.spark.question.export.part_files import PartFile
 
 DAMAGE_COLUMNS = (
     "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset",
@@ -98,17 +97,14 @@ def needed(spark: SparkSession, query: str, columns: Sequence[str]) -> Bounds:
     `columns` are those of `columns_of`. The views messages and damage are defined without rows. Raises BadRequest if
     Spark does not understand the query. With Spark Connect, the result is NO_BOUNDS, because the plan is not known.
     """
-    from pyspark.errors import PySparkException
     from pyspark.sql.utils import is_remote
 
     if is_remote() or NAMED.search(query) is None:
         return NO_BOUNDS
     schema = ddl(MESSAGE_COLUMNS, dict.fromkeys(("kind", *columns)))
     make_views(spark.createDataFrame(spark.sparkContext.emptyRDD(), schema))
-    try:
+    with refusals():
         found = bounds_of(select(spark, query))
-    except PySparkException as error:
-        raise _refused(error) from error
     if found.until is not None and _NOW.search(query):  # later, when Spark runs the query
         found = found._replace(until=found.until + RUNS_LATER_MS)
     return found
@@ -141,11 +137,9 @@ def select(spark: SparkSession, query: str) -> DataFrame:
     """
     from pyspark.errors import AnalysisException, ParseException
 
-    try:
+    with refusals(AnalysisException, ParseException):
         spark.sql(f"WITH asked AS (\n{query}\n) SELECT 1")  # only a query can have a name in WITH
         answer = spark.sql(query)
-    except (ParseException, AnalysisException) as error:
-        raise _refused(error) from error
     answer = answer.alias("asked")  # otherwise Spark does not tell what was observed in the views
     names = answer.columns
     twice = [name for number, name in enumerate(names) if name in names[:number]]
@@ -163,38 +157,30 @@ def rows(frame: DataFrame, limit: int) -> list[dict[str, Any]]:
     The driver gets at most `limit` rows from Spark, so that a large answer does not need all its memory.
     Raises BadRequest if the query fails. If a task raised an rmqctl error, `rows` raises this rmqctl error.
     """
-    from pyspark.errors import PySparkException
     from pyspark.sql.utils import is_remote
 
     spark = frame.sparkSession
     if not is_remote():  # by default, Spark begins with one task, to see whether its rows are enough
         spark.conf.set(FIRST_TASKS, max(spark.sparkContext.defaultParallelism, 1))
-    try:
+    with refusals():
         return [dict(zip(frame.columns, map(plain, row), strict=True)) for row in frame.limit(limit).collect()]
-    except PySparkException as error:
-        raise _refused(error) from error
 
 
-def written(frame: DataFrame, staging: str, file_format: str) -> list[PartFile]:
-    """Write all rows to files below `staging`, as `write_answer` does.
+@contextmanager
+def refusals(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn Spark's errors of a query in the block into rmqctl's.
 
-    Raises the errors of `rows`.
+    `kinds` are the errors of Spark (default: all). The result is the rmqctl error that caused Spark's error, or a
+    BadRequest. In its text, line 1 is the first line of the user's query.
     """
     from pyspark.errors import PySparkException
 
+    caught = kinds or (PySparkException,)
     try:
-        return write_answer(frame, staging, file_format)
-    except PySparkException as error:
-        raise _refused(error) from error
-
-
-def _refused(error: Exception) -> RmqctlError:
-    """Return the rmqctl error that caused `error`, or a BadRequest.
-
-    In the error message, line 1 is the first line of the user's query.
-    """
-    said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
-    return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_hint(error))
+        yield
+    except caught as error:
+        said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
+        raise own_error(error) or BadRequest(f"the query is refused: {said}", hint=_hint(error)) from error
 
 
 def _hint(error: Exception) -> str:

@@ -13,7 +13,7 @@ import shutil
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.exchange import exchange
@@ -176,16 +176,15 @@ def _names_in(target: Path) -> list[str]:
 
     The names are relative to the folder. Raises OSError if a folder in it cannot be listed.
     """
-    names = []
-    for folder, folders, files in os.walk(target, onerror=_raise):
-        links = [name for name in folders if Path(folder, name).is_symlink()]
-        empty = [folder] if not folders and not files and Path(folder) != target else []
-        names += [str(Path(folder, name).relative_to(target)) for name in (*files, *links, *empty)]
-    return sorted(names)
+    return sorted(str(path.relative_to(target)) for path in _leaves(target))
 
 
-def _raise(error: OSError) -> NoReturn:
-    raise error
+def _leaves(folder: Path) -> Iterator[Path]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = Path(entry.path)
+            inner = list(_leaves(path)) if entry.is_dir(follow_symlinks=False) else []
+            yield from inner or [path]
 
 
 def _link(path: Path, copy: Path) -> None:
