@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from rmqctl.cli.job.job_run import Row, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import Row, finish, job_run, print_result, rows_of, scanned, shown
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.options import POSITIVE, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.format.timestamp import rfc3339
 from rmqctl.text import counted
 
 LIMIT = 100_000
@@ -76,7 +75,7 @@ def command(stores: tuple[Path, ...], all_topics: bool, limit: int, output: str)
 
 
 def _row(row: Row) -> Row:
-    places = [place | {"storeTime": rfc3339(place["storeTimestamp"])} for place in row["places"]]
+    places = [shown(place, (*place, "storeTime")) for place in row["places"]]
     return {key: row[key] for key in KEYS} | {"places": places}
 
 

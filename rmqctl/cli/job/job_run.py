@@ -16,6 +16,7 @@ from rmqctl.cli.output.render import count_progress, print_document, print_field
 from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import open_store
 from rmqctl.errors import ExitCode
+from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.remote_storage import is_remote, root_path, root_text, storage_of
 from rmqctl.spark.source.source_stores import broker_of
@@ -120,6 +121,15 @@ def path_of(store: ReadOnlyStore) -> str:
 def rows_of(frame: DataFrame) -> list[Row]:
     """Return all rows of a DataFrame as dicts. Nested rows also become dicts."""
     return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def shown(row: Row, keys: Sequence[str]) -> Row:
+    """Return the columns `keys` of a row, in this order.
+
+    A time such as `storeTime` is made from `storeTimestamp`, if the row has this. Any other column that the row does
+    not have is None.
+    """
+    return {key: rfc3339(row[f"{key}stamp"]) if f"{key}stamp" in row else row.get(key) for key in keys}
 
 
 def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:

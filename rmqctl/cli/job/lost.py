@@ -11,19 +11,18 @@ import click
 
 from rmqctl.cli.job.job_run import (
     JobRun,
-    Row,
     columns_of,
     finish,
     job_run,
     path_of,
     print_result,
     scanned,
+    shown,
 )
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.format.timestamp import rfc3339
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def command(stores: tuple[Path, ...], output: str) -> int:
     with job_run("lost", stores) as run:
         rows, read = ask_lost(run.records(NEEDED), partial(_units_of, run), _known_topics(run))
     found = sorted(
-        (_row(row.asDict()) for row in rows),
+        (shown(row.asDict(), KEYS) for row in rows),
         key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"], row["why"]),
     )
     print_result(run, scanned(read) | {"queues": found}, "queues", output, KEYS, COLUMNS)
@@ -95,8 +94,3 @@ def _known_topics(run: JobRun) -> DataFrame:
         listed = KnownTopics(store).names
         rows += [(path_of(store), topic) for topic in (listed | {topic for topic, _ in store.queues} if listed else ())]
     return run.spark.createDataFrame(rows, "store string, topic string")
-
-
-def _row(row: Row) -> Row:
-    found = row | {f"{name}StoreTime": rfc3339(row[f"{name}StoreTimestamp"]) for name in ("first", "last")}
-    return {key: found[key] for key in KEYS}

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from rmqctl.cli.job.job_run import Row, columns_of, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import Row, columns_of, finish, job_run, print_result, rows_of, scanned, shown
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.format.timestamp import rfc3339
 
 KEYS = (
     "broker", "store", "topic", "queueId", "messages", "bytes", "bodyBytes", "minSize", "avgSize", "maxSize",
@@ -58,11 +57,9 @@ def command(stores: tuple[Path, ...], output: str) -> int:
 
 
 def _row(row: Row) -> Row:
-    times = {f"{name}StoreTime": rfc3339(row[f"{name}StoreTimestamp"]) for name in ("first", "last")}
     rate = row["messagesPerSecond"]
     rounded = {
         "avgSize": round(row["avgSize"], DIGITS),
         "messagesPerSecond": None if rate is None else round(rate, DIGITS),
     }
-    found = row | times | rounded
-    return {key: found[key] for key in KEYS}
+    return shown(row | rounded, KEYS)

@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.job.job_run import Row, columns_of, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import columns_of, finish, job_run, print_result, rows_of, scanned, shown
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.times import UNIT_MS
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.format.timestamp import rfc3339
 
 KEYS = ("broker", "store", "topic", "time", "timestamp", "messages", "bytes")
 COLUMNS = columns_of("TIME=time BROKER=broker TOPIC=topic MESSAGES=messages BYTES=bytes")
@@ -78,12 +77,8 @@ def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str) ->
             [run.groups(NEEDED, by, interval_ms)],
             lambda groups: rows_of(timeline(groups, interval_ms, by_topic=by_topic)),
         )
-    found = sorted(map(_row, rows), key=lambda row: (row["timestamp"], row["broker"], row["store"], row["topic"] or ""))
+    found = [shown(row, KEYS) for row in rows]
+    found.sort(key=lambda row: (row["timestamp"], row["broker"], row["store"], row["topic"] or ""))
     document = scanned(read[0]) | {"intervalMs": interval_ms, "intervals": found}
     print_result(run, document, "intervals", output, KEYS, COLUMNS)
     return finish(run, read)
-
-
-def _row(row: Row) -> Row:
-    found = {"topic": None, **row, "time": rfc3339(row["timestamp"])}
-    return {key: found[key] for key in KEYS}
