@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.errors import BadRequest
+from rmqctl.spark.scan.json_option import from_json
 from rmqctl.spark.scan.split import Split
 
 if TYPE_CHECKING:
@@ -76,10 +76,8 @@ def pieces_from_json(text: str) -> list[Pieces]:
 
     Raises BadRequest if the text is not a list of pieces.
     """
-    try:
-        found = [Pieces(Split(*split), tuple(map(tuple, places))) for split, places in json.loads(text)]
-    except (TypeError, ValueError) as error:
-        raise BadRequest(
-            "the option `pieces` is no list of pieces", hint="rmqctl.spark.scan.pieces.pieces_to_json makes one"
-        ) from error
-    return found
+
+    def make(pieces: Any) -> list[Pieces]:
+        return [Pieces(Split(*split), tuple(map(tuple, places))) for split, places in pieces]
+
+    return from_json(text, "pieces", make, f"{__name__}.pieces_to_json makes one")

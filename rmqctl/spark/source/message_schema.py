@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -162,3 +162,22 @@ def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def gathered(batches: Iterable[Any], size_of: Callable[[Any], int], most: int) -> Iterator[Any]:
+    """Yield the rows of record batches as tables (pyarrow), in order.
+
+    `size_of` measures a record batch. A table ends with the record batch by which it has `most` or more.
+    """
+    import pyarrow as pa
+
+    pending: list[Any] = []
+    size = 0
+    for batch in batches:
+        pending.append(batch)
+        size += size_of(batch)
+        if size >= most:
+            yield pa.Table.from_batches(pending)
+            pending, size = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)

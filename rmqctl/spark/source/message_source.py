@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.spark.scan.coverage import Range, range_of
+from rmqctl.spark.scan.json_option import from_json
 from rmqctl.spark.scan.pieces import Pieces, pieces_from_json
 from rmqctl.spark.scan.record_counts import RecordCounts
 from rmqctl.spark.scan.split import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Split, splits_of
@@ -234,17 +235,14 @@ def ranges_from_json(text: str) -> dict[Split, Range]:
 
     Raises BadRequest if the text is not a list of ranges.
     """
-    try:
+
+    def by_split(ranges: Any) -> dict[Split, Range]:
         found = [
-            Range(Split(*split), begin, end, of, RecordCounts(*counts))
-            for split, begin, end, of, counts in json.loads(text)
+            Range(Split(*split), begin, end, of, RecordCounts(*counts)) for split, begin, end, of, counts in ranges
         ]
-    except (TypeError, ValueError) as error:
-        raise BadRequest(
-            "the option `expected` is no list of ranges",
-            hint="rmqctl.spark.source.message_source.ranges_to_json makes one",
-        ) from error
-    return {one.split: one for one in found}
+        return {one.split: one for one in found}
+
+    return from_json(text, "expected", by_split, f"{__name__}.ranges_to_json makes one", "ranges")
 
 
 def splits_to_json(splits: Sequence[Split]) -> str:
@@ -257,11 +255,5 @@ def splits_from_json(text: str) -> list[Split]:
 
     Raises BadRequest if the text is not a list of splits.
     """
-    try:
-        splits = [Split(*split) for split in json.loads(text)]
-    except (TypeError, ValueError) as error:
-        raise BadRequest(
-            "the option `splits` is no list of splits",
-            hint="rmqctl.spark.source.message_source.splits_to_json makes one",
-        ) from error
-    return splits
+    hint = f"{__name__}.splits_to_json makes one"
+    return from_json(text, "splits", lambda splits: [Split(*split) for split in splits], hint)

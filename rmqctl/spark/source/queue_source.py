@@ -7,18 +7,18 @@ points into the extension (consumequeue_ext), the row has the tagsCode from the 
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.errors import Unreadable
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import EXT_ADDRESS_MAX
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.system.remote_storage import root_path, root_text, storage_of
+from rmqctl.spark.scan.json_option import from_json
 from rmqctl.spark.source.message_schema import arrow_schema, record_batch
 from rmqctl.spark.source.source_stores import broker_of, stores_of
 from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE, CONSUMEQUEUE_EXT
@@ -98,13 +98,10 @@ class QueueSource:
 
 
 def _queues_from_json(text: str) -> frozenset[tuple[str, str, int]]:
-    try:
-        found = frozenset((store, topic, queue_id) for store, topic, queue_id in json.loads(text))
-    except (TypeError, ValueError) as error:
-        raise BadRequest(
-            "the option `queues` is no list of queues", hint='such as [["/data/rocketmq/store", "OrderPaid", 0]]'
-        ) from error
-    return found
+    def make(queues: Any) -> frozenset[tuple[str, str, int]]:
+        return frozenset((store, topic, queue_id) for store, topic, queue_id in queues)
+
+    return from_json(text, "queues", make, 'such as [["/data/rocketmq/store", "OrderPaid", 0]]')
 
 
 def _tasks(root: str, store: ReadOnlyStore, only: frozenset[tuple[str, str, int]] | None) -> Iterator[QueueTask]:

@@ -41,6 +41,7 @@ from rmqctl.spark.source.message_schema import (
     Unconfirmed,
     arrow_schema,
     columns_for,
+    gathered,
 )
 from rmqctl.spark.source.queue_check import QueueCheck
 from rmqctl.spark.source.send_rows import SendRows
@@ -108,7 +109,9 @@ def piece_batches(pieces: Pieces, reading: RowReading) -> Iterator[Any]:
     """
     warm_up_once(scan, *_KERNELS[type(reading.summary)])
     with opened(pieces.split) as file:
-        yield from _gathered(_SplitRows(pieces.split, file, reading).batches_at(pieces.places))
+        batches = _SplitRows(pieces.split, file, reading).batches_at(pieces.places)
+        for table in gathered(batches, len, ROWS_GATHERED_MAX):  # each batch costs Spark some time
+            yield from table.combine_chunks().to_batches()
 
 
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
@@ -209,7 +212,7 @@ class _UnconfirmedRows(_MessageRows):
             for makers, rows in wanted
             if rows.any()
         ]
-        return _together(found) if found else None
+        return pa.Table.from_batches(found).combine_chunks().to_batches()[0] if found else None
 
 
 _KERNELS: dict[type[Any], tuple[Any, ...]] = {
@@ -343,27 +346,6 @@ def range_row(found: Range) -> dict[str, Any]:
     place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}
     told = json.dumps(found._asdict())
     return {"broker": broker_of(split.root), "store": split.root, "kind": KIND_RANGE, **place, "detail": told}
-
-
-def _gathered(batches: Iterator[Any]) -> Iterator[Any]:
-    """Join small record batches, because each batch costs Spark some time."""
-    pending: list[Any] = []
-    rows = 0
-    for batch in batches:
-        pending.append(batch)
-        rows += len(batch)
-        if rows >= ROWS_GATHERED_MAX:
-            yield _together(pending)
-            pending, rows = [], 0
-    if pending:
-        yield _together(pending)
-
-
-def _together(batches: list[Any]) -> Any:
-    """Return several record batches as one."""
-    import pyarrow as pa
-
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _batch(rows: list[dict[str, Any]], schema: Any) -> Any:

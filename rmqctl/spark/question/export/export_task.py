@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from rmqctl.logfile.system.remote_storage import file_system, root_path
 from rmqctl.spark.question.export.export_format import PARQUET, partition
 from rmqctl.spark.question.export.part_files import GROUP_BYTES, PartFiles
 from rmqctl.spark.scan.coverage import Range, range_of
-from rmqctl.spark.source.message_schema import KIND_MESSAGE, KIND_RANGE
+from rmqctl.spark.source.message_schema import KIND_MESSAGE, KIND_RANGE, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +47,7 @@ def export_part(source: MessageSource, task: Task, sink: Sink) -> Exported:
     """
     files = PartFiles(sink, uuid.uuid4().hex)
     ranges: list[Range] = []
-    for table in _gathered(_messages(source, task, ranges)):
+    for table in gathered(_messages(source, task, ranges), attrgetter("nbytes"), GATHERED_BYTES):
         if sink.format.name == PARQUET:
             for name, part in _by_partition(table):
                 files.add(name, part, len(part))
@@ -65,7 +66,8 @@ def merge_files(parts: Sequence[PartFile], sink: Sink) -> list[PartFile]:
     files = PartFiles(sink._replace(file_size=2 * sink.file_size), uuid.uuid4().hex)
     name = parts[0].partition
     if sink.format.name == PARQUET:
-        for table in _gathered(batch for part in parts for batch in _batches_of(part)):
+        batches = (batch for part in parts for batch in _batches_of(part))
+        for table in gathered(batches, attrgetter("nbytes"), GATHERED_BYTES):
             files.add(name, table, len(table))
     else:
         for part in parts:
@@ -90,22 +92,6 @@ def _messages(source: MessageSource, task: Task, ranges: list[Range]) -> Iterato
             batch = batch.filter(is_message)  # noqa: PLW2901 -- the same rows, but for others
         if len(batch):
             yield batch.drop_columns(["kind", "detail"])
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of batches as tables of about GATHERED_BYTES."""
-    import pyarrow as pa
-
-    gathered: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        gathered.append(batch)
-        size += batch.nbytes
-        if size >= GATHERED_BYTES:
-            yield pa.Table.from_batches(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield pa.Table.from_batches(gathered)
 
 
 def _by_partition(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:

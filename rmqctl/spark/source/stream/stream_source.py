@@ -27,6 +27,7 @@ from rmqctl.store.read.commit_log import message_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.read.commit_log import CommitLog
 
 SETTLE_SECONDS = 0.2  # the last record counts as written if it does not change for this time
@@ -38,9 +39,6 @@ T = TypeVar("T")
 # that was cut and has grown over the offset again has another record there.
 Mark = list[int]
 NEVER = 2**63  # ms, later than all store times
-if TYPE_CHECKING:
-    from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.store.read.commit_log import CommitLog
 
 
 class StreamSource:
