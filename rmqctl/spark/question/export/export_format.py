@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,10 +57,12 @@ class ExportFormat(NamedTuple):
 
     def lines(self, rows: Iterable[dict[str, Any]]) -> bytes:
         """Return messages as JSON Lines or CSV. `rows` have the columns `needed`."""
+        import msgspec.json
+
         shown = map(self._shown, rows)
         if self.name == JSONL:
-            return "".join(f"{_json(row)}\n" for row in shown).encode()
-        as_text = (row | {"properties": _json(row["properties"])} for row in shown)
+            return msgspec.json.Encoder().encode_lines(shown)
+        as_text = (row | {"properties": msgspec.json.encode(row["properties"]).decode()} for row in shown)
         return _csv(as_text if self.raw else map(without_formulas, as_text))
 
     @property
@@ -77,10 +78,6 @@ class ExportFormat(NamedTuple):
         elif self.body == "utf8":
             row |= {"body": row["bodyText"], "bodyEncoding": "utf8"}
         return {key: row[key] for key in self._text_keys}
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def without_formulas(row: dict[str, Any]) -> dict[str, Any]:
