@@ -35,7 +35,6 @@ _.keys_length
 _.keys_start
 _.last_row
 _.pre_blank_end
-_.tags_before
 _.tags_length
 _.tags_start
 _.uniq_key_length

@@ -10,13 +10,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.forensics.audit import state_audit
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.forensics.audit.client_audit import RejectedMessages
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
+from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.forensics.audit.part_audit import summary_of
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
@@ -37,6 +38,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rmqctl.forensics.audit.index_findings import IndexPart
     from rmqctl.forensics.audit.part_audit import CheckedRun, RunSummary
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.config.topics import QueueKey
@@ -64,21 +66,6 @@ BIT_FLIP_BUDGET = 16 * 1024 * 1024
 # yields the log's items in order; with a request builder, each RecordRun has DispatchColumns or a CheckedRun
 Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem | RecordRun]]
 SEARCH_LIMIT = 1024 * 1024
-
-
-class AuditOfIndex(Protocol):
-    """Compares the index with the log; `IndexAudit` is one."""
-
-    findings: list[Finding]
-
-    def on_messages(self, described: DispatchColumns) -> None:
-        """Process messages of the log, in log order."""
-
-    def finish(self) -> None:
-        """Complete the comparison, after the last message."""
-
-    def notes(self) -> Iterator[str]:
-        """Yield remarks, after `finish`."""
 
 
 @dataclass
@@ -147,9 +134,9 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 class Verification:
     """One verification: the scan, the audits of its messages, and the report.
 
-    The function `scan` scans the log. Without `scan`, `threads` threads scan the log. `audit_index` makes the
-    comparison of the index with the log. `report` can be read while the verification runs. With `receipts`, a log file
-    with a receipt of `rmqctl clean` does not count as missing.
+    The function `scan` scans the log. Without `scan`, `threads` threads scan the log. If `scan` lets others compare the
+    index with parts of the log, `index_parts` returns what they found, after the scan. `report` can be read while the
+    verification runs. With `receipts`, a log file with a receipt of `rmqctl clean` does not count as missing.
     """
 
     def __init__(
@@ -159,7 +146,7 @@ class Verification:
         threads: int = 1,
         scan: Scan | None = None,
         *,
-        audit_index: Callable[[ReadOnlyStore, DispatchRequestBuilder], AuditOfIndex] = IndexAudit,
+        index_parts: Callable[[DispatchRequestBuilder], list[IndexPart]] | None = None,
         receipts: bool = True,
     ) -> None:
         self.report = VerifyReport(level, ScanSummary(), store.commit_log.min_offset)
@@ -169,8 +156,8 @@ class Verification:
         self._receipts = receipts
         self._level = level if store.commit_log.queue.files else 0
         self._queues: QueueCrosscheck | None = None
-        self._audit_index = audit_index
-        self._index: AuditOfIndex | None = None
+        self._index_parts = index_parts if self._level >= LEVEL_ALL else None
+        self._index: IndexAudit | None = None
         self._oldest = 0
         self._newest = 0
         self._last = 0
@@ -229,7 +216,8 @@ class Verification:
     def _check_log(self) -> None:
         """Scan the log, and compare it with queues and index."""
         self._queues = QueueCrosscheck(self._store, self._builder) if self._level >= LEVEL_QUEUES else None
-        self._index = self._audit_index(self._store, self._builder) if self._level >= LEVEL_ALL else None
+        if self._level >= LEVEL_ALL and self._index_parts is None:
+            self._index = IndexAudit(self._store, self._builder)
         self.report.placeholders = 0 if self._queues else None
         for item in self._scan(self.report.summary, self._builder if self._queues else None):
             if isinstance(item, Damage):
@@ -242,10 +230,10 @@ class Verification:
             self._queues.finish(self.report.summary.end)
             self.report.findings += self._queues.findings
             self.report.notes += self._queues.notes
-        if self._index:
-            self._index.finish()
-            self.report.findings += self._index.findings
-            self.report.notes += self._index.notes()
+        parts = self._index_parts(self._builder) if self._index_parts else []
+        index = IndexFindings(self._store, [*parts, self._index.finish()] if self._index else parts)
+        self.report.findings += index.findings
+        self.report.notes += index.notes()
 
     def _restart_now(self) -> None:
         """Find out whether a broker reaches the damage if it restarts now."""
@@ -269,7 +257,7 @@ class Verification:
             self.report.findings += state_audit.audit_log_missing(self._store)
         elif self._store.commit_log.has_entries:
             self.report.findings += state_audit.audit_committed(self._store)
-        if self._queues is None or self._index is None:
+        if self._queues is None or self._level < LEVEL_ALL:
             return
         self.report.findings += state_audit.audit_abort(self._store)
         end = self._store.commit_log.queue.end

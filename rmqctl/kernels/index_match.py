@@ -28,12 +28,10 @@ INDEX_EVENTS = row_type("i4 kind entry count row last_row", "i8 value")
 CHAIN, NEGATIVE, ORDER, NO_MESSAGE, NO_SUCH_KEY, TIME, BEGIN, END, NOT_INDEXED, TAGS_NOT_INDEXED = np.arange(
     10
 )  # numpy integers, because numba compiles a kernel again for each literal int
-# the state of `merge` between two calls. Messages with TAGS are counted: `tags_indexed` have an entry for TAGS,
-# `tags_before` have none and come before the first indexed one, `tags_open` have none and come after the last indexed
-# one. `tags_open_from` is the physical offset of the first of `tags_open`.
-MERGE_STATE = row_type(
-    "i8 row entry events begin_is_wrong missing_goes_on tags_indexed tags_before tags_open tags_open_from"
-)
+# the state of `merge` between two calls. `tags_indexed` is set after a message with an entry for TAGS. `tags_open`
+# counts the messages since then that have TAGS and no entry for them; `tags_open_from` is the physical offset of their
+# first.
+MERGE_STATE = row_type("i8 row entry events missing_goes_on tags_indexed tags_open tags_open_from")
 
 _ENTRY = INDEX_ENTRY.size
 _NO_ROW = np.int64(0)
@@ -118,7 +116,6 @@ def _check_time(
     message: Row,
     row: int,
     header: Numbers,
-    state: Row,
     events: Rows,
     used: int,
 ) -> int:
@@ -129,11 +126,10 @@ def _check_time(
     """
     begin, stored = int(header[0]), message.store_timestamp
     if number == 1 and begin != stored:
-        state.begin_is_wrong = 1
         used = _tell(events, used, BEGIN, number, row, stored)
     if number == header[2] - 1 and header[1] != stored:
         used = _tell(events, used, END, number, row, stored)
-    if number > 1 and not state.begin_is_wrong:
+    if number > 1:
         found = i32(entries, entry_at + _TIME_DIFF)
         if found < 0 or not 0 <= stored - begin - found * 1000 < 1000:  # needs no division
             wanted = time_diff(begin, stored)
@@ -144,24 +140,23 @@ def _check_time(
 
 @inline_kernel
 def _end_tags(message: Row, is_found: bool, row: int, state: Row, events: Rows, used: int) -> int:
-    """Count one message, with or without an index entry for its TAGS.
+    """Count a message without an index entry for its TAGS, or report those before it.
 
     Brokers of 5.4.0 and later index TAGS. After an upgrade to 5.4.0, the first messages of the log have no index entry
     for TAGS. After a downgrade, the last messages of the log have no index entry for TAGS. A missing entry for TAGS is
-    an error only between two messages with an entry for TAGS.
+    an error only between two messages with an entry for TAGS. Whether the first message with an entry has one before
+    it, in another part of the log, is not known here: it always gets an event, even one that counts no message.
     """
     if not is_found:
         if state.tags_open == 0:
             state.tags_open_from = message.physical_offset
         state.tags_open += 1
         return used
-    if state.tags_open and state.tags_indexed:
+    if state.tags_open or not state.tags_indexed:
         used = _tell(events, used, TAGS_NOT_INDEXED, -2 - row, row, state.tags_open_from)
         events[used - 1].count = state.tags_open
-    elif state.tags_open:
-        state.tags_before = state.tags_open
     state.tags_open = 0
-    state.tags_indexed += 1
+    state.tags_indexed = 1
     return used
 
 
@@ -268,7 +263,7 @@ def merge(
                     if not known:
                         used = _tell(events, used, NO_SUCH_KEY, first + at, row, np.int64(key_hash))
                     else:
-                        used = _check_time(entry_at, entries, first + at, message, row, header, state, events, used)
+                        used = _check_time(entry_at, entries, first + at, message, row, header, events, used)
             at += 1
         if used + 4 >= len(events) or (at == count and more):
             break

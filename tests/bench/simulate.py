@@ -26,19 +26,17 @@ import pyarrow as pa
 from click.testing import CliRunner
 
 from rmqctl.cli.main import rmqctl
-from rmqctl.forensics.audit.index_audit import TagsCounts
-from rmqctl.forensics.audit.index_proof import FileProof, PartProof
+from rmqctl.forensics.audit.index_findings import IndexPart
 from rmqctl.forensics.audit.part_audit import CheckedRun, RunSummary
 from rmqctl.forensics.verify import Verification
 from rmqctl.kernels.cq_unit_compare import RUNS
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.kernel_cache import find_cache
 from rmqctl.kernels.warm_up import cache_where
-from rmqctl.spark.question.verify import IndexByTasks, whole_report
+from rmqctl.spark.question.verify import index_parts, whole_report
 from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, ClusterScan
 from rmqctl.spark.scan.log_split import Found, Reading
 from rmqctl.spark.scan.split import Split
-from rmqctl.spark.scan.store_tasks import StoreTask, task_of
 from rmqctl.spark.scan.task_answers import packed, unpacked
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.parallel_scan import Part
@@ -57,6 +55,7 @@ ENTRIES_OF_FILE = 20_000_000
 TOPIC = b"orders"
 STORED = 1_795_252_516_848
 UNIT, INDEX_HEADER = struct.Struct(">qiq"), struct.Struct(">qqqqii")
+INDEX_FILES = FILES * SPLITS_OF_FILE * RECORDS * KEYS // ENTRIES_OF_FILE
 SLOTS = 5_000_000
 INDEX_FILE_SIZE = INDEX_HEADER.size + 4 * SLOTS + 20 * (ENTRIES_OF_FILE + 1)
 
@@ -82,12 +81,6 @@ class _Executors:
         found = {split: self._answer(_found(split)) for split in splits}
         self.cpu += time.thread_time() - begin
         return found
-
-    def prove(self, _: StoreTask, names: Sequence[str]) -> list[FileProof]:
-        size = ENTRIES_OF_FILE
-        proofs = [FileProof(True, size, at * size, (at + 1) * size) for at in range(len(names))]
-        self.answers += len(packed(proofs))
-        return proofs
 
     def report(self, report: bytes, _spark: object, calls: Sequence[object]) -> dict[int, Callable[[], Any]]:
         if len(calls) == 1:
@@ -136,10 +129,8 @@ def _one_log(store: Path) -> Spent:
     with closing(ReadOnlyStore(store)) as opened:
         Verification(opened).warm_up()
         before = _cpu()
-        task = task_of(opened)
-        scan = ClusterScan(executors.read, opened.commit_log, store, SPLIT_SIZE, compare_with=task)
-        audit_index = partial(IndexByTasks, task=task, prove=executors.prove, parts=scan, scan=scan.scan)
-        verification = Verification(opened, scan=scan.scan, audit_index=audit_index)
+        scan = ClusterScan(executors.read, opened)
+        verification = Verification(opened, scan=scan.compare, index_parts=partial(index_parts, opened, scan))
         verification.run()
         report = verification.report
     if report.summary.messages != FILES * SPLITS_OF_FILE * RECORDS or report.findings:
@@ -185,8 +176,9 @@ def _found(split: Split) -> Found:
     base = split.file_from_offset
     items = [RecordRun(base + begin, size if not is_last else FILE_SIZE - begin, RECORDS, run)]
     end = min(split.stop, FILE_SIZE)
-    proof = PartProof((), base + begin, base + end, RECORDS * KEYS, TagsCounts())
-    return Found(Part(begin, list(items), end, is_last), [(TOPIC, queue) for queue in range(QUEUES)], proof)
+    files = 0 if number else INDEX_FILES  # the made up offsets of their entries are low
+    index = IndexPart(base + begin, base + end, files=files, ends_missing=False)
+    return Found(Part(begin, list(items), end, is_last), [(TOPIC, queue) for queue in range(QUEUES)], index)
 
 
 def _huge_store(folder: Path) -> Path:
@@ -208,7 +200,7 @@ def _huge_store(folder: Path) -> Path:
                 written[(units - 1) * UNIT.size - number * QUEUE_FILE_SIZE] = UNIT.pack(log_end - 100 - queue, 100, 0)
             _sparse(queue_folder / f"{number * QUEUE_FILE_SIZE:020d}", QUEUE_FILE_SIZE, written)
     (store / "index").mkdir()
-    for number in range(FILES * SPLITS_OF_FILE * RECORDS * KEYS // ENTRIES_OF_FILE):
+    for number in range(INDEX_FILES):
         ends = number * ENTRIES_OF_FILE, (number + 1) * ENTRIES_OF_FILE
         header = INDEX_HEADER.pack(STORED, STORED, *ends, SLOTS, ENTRIES_OF_FILE + 1)
         _sparse(store / "index" / f"2026{number:013}", INDEX_FILE_SIZE, {0: header})

@@ -12,6 +12,7 @@ import pytest
 from rmqctl.forensics.audit import index_audit, index_entries
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
+from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.forensics.audit.units import unit_audit
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.message import Damage, Message
@@ -68,9 +69,9 @@ def by_columns(root: Path, segment_size: int) -> Said:
             queues.on_messages(described.messages)
             index.on_messages(described)
     queues.finish(summary.end)
-    index.finish()
+    findings = IndexFindings(store, [index.finish()]).findings
     store.close()
-    return _said([*queues.findings, *index.findings]), sorted(queues.notes), queues.expired_units
+    return _said([*queues.findings, *findings]), sorted(queues.notes), queues.expired_units
 
 
 def one_by_one(root: Path) -> Said:

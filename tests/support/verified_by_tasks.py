@@ -5,7 +5,7 @@ sends them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -13,18 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from rmqctl.forensics.audit.index_proof import FileProof, prove_file
 from rmqctl.forensics.verify import LEVEL_ALL, LEVEL_QUEUES, Verification, VerifyReport, verify
-from rmqctl.spark.question.verify import IndexByTasks
+from rmqctl.spark.question.verify import index_parts
 from rmqctl.spark.scan.cluster_scan import ClusterScan
 from rmqctl.spark.scan.log_split import Found, Reading, read_split
 from rmqctl.spark.scan.split import Split
-from rmqctl.spark.scan.store_tasks import StoreTask, task_of
 from rmqctl.spark.scan.task_answers import packed, unpacked
 from rmqctl.store.config.broker_conf import BrokerConf
-from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.file_edits import LOG_FILE_SIZE
 
@@ -32,7 +27,7 @@ SPLIT_SIZE = 10_000
 
 
 class ByTasks(NamedTuple):
-    """The report of a verification, and whether the driver read the log again because the index was not proved."""
+    """The report of a verification, and whether the driver read the log again, because parts did not fit together."""
 
     report: VerifyReport
     read_again: bool
@@ -47,26 +42,16 @@ def verified_by_tasks(
     root: Path, level: int = LEVEL_ALL, conf: BrokerConf | None = None, *, split_size: int = SPLIT_SIZE
 ) -> ByTasks:
     """Verify a store by tasks that look up each queue, though small splits have few messages of a queue."""
-    again = []
-
-    def scan_again(summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
-        again.append(True)
-        return ClusterScan(read_here, store.commit_log, root, split_size).scan(summary, builder)
-
     with (
         closing(ReadOnlyStore(root, conf)) as store,
         patch("rmqctl.forensics.audit.part_audit.MESSAGES_PER_QUEUE_MIN", 0),
     ):
-        task = task_of(store)
-        scan = ClusterScan(read_here, store.commit_log, root, split_size, compare_with=task)
-        audit_index = partial(IndexByTasks, task=task, prove=_prove_here, parts=scan, scan=scan_again)
-        verification = Verification(store, level, scan=scan.scan, audit_index=audit_index)
-        verification.run()
-        return ByTasks(verification.report, bool(again))
-
-
-def _prove_here(task: StoreTask, names: Sequence[str]) -> list[FileProof]:
-    return [unpacked(packed(task.run(partial(prove_file, name=name)))) for name in names]
+        scan = ClusterScan(read_here, store, split_size)
+        parts = partial(index_parts, store, scan)
+        verification = Verification(store, level, scan=scan.compare, index_parts=parts)
+        with patch.object(scan, "scan", wraps=scan.scan) as again:
+            verification.run()
+        return ByTasks(verification.report, again.called)
 
 
 @dataclass(frozen=True)

@@ -3,87 +3,49 @@
 The audit checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
 compares them. The kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. The audit
 keeps three blocks of entries in memory, and the slot tables of their index files.
+
+Several processes can each `examine` a part of the log; `IndexFindings` joins what they find, as it does for the whole
+log in one part. A part relies on what the others check: that each index file is right, and that its entries follow
+those of the file before. Where that is wrong, `without_gaps` says so.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqctl.forensics.audit.index_entries import Block, IndexEntries
+from rmqctl.forensics.audit.index_findings import IndexPart
 from rmqctl.forensics.finding import Finding
-from rmqctl.format.index_entry import INDEX_HEADER
+from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_HEADER
+from rmqctl.format.message import Damage
 from rmqctl.kernels import index_match
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.index_match import INDEX_EVENTS, MERGE_STATE
-from rmqctl.store.config.store_path import SIGN_OF_5_4
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, NotPassed
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.version_guess import looks_like_3x
-from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rmqctl.format.columns import Row
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+    from rmqctl.store.read.file_scan import ScanItem, ZeroTail
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 EVENTS_AT_ONCE = 4096
 KEYS_OF_A_MESSAGE_MAX = 32768
 
 
-class TagsCounts(NamedTuple):
-    """The counts of the messages that have TAGS, as in MERGE_STATE.
-
-    `indexed` messages have an entry for TAGS. The messages without this entry are counted in `before` if they come
-    before the first indexed message, and in `open` if they come after the last indexed message. `open_from` is the
-    physical offset of the first of the `open` messages.
-    """
-
-    before: int = 0
-    indexed: int = 0
-    open: int = 0
-    open_from: int = 0
-
-    def with_next(self, following: TagsCounts) -> TagsCounts | None:
-        """Return the counts of this part of the log and the next part together.
-
-        The result is None if messages without an entry for TAGS are between messages that have this entry.
-        """
-        if not following.indexed:
-            open_from = self.open_from if self.open else following.open_from
-            return self._replace(open=self.open + following.open, open_from=open_from)
-        gap = self.open + following.before
-        if not self.indexed:
-            return following._replace(before=gap)
-        return None if gap else following._replace(before=self.before, indexed=self.indexed + following.indexed)
-
-
-def tags_notes(store: ReadOnlyStore, tags: TagsCounts, last_offset: int) -> Iterator[str]:
-    """Yield remarks on entries for TAGS that are missing because of an upgrade.
-
-    `tags` counts all messages of the log, and `last_offset` is the physical offset in the last entry. There are no
-    remarks if no message has an entry for its TAGS, and no broker of 5.4 has started on the store.
-    """
-    indexes_tags = tags.indexed or SIGN_OF_5_4 in store.path.version_signs()
-    # if the open messages begin after the last entry, no key of these messages is in the index
-    last = tags.open if tags.open_from <= last_offset else 0
-    for count, where in ((tags.before, "first"), (last, "last")):
-        if count and indexes_tags:
-            yield (
-                f"the index has no entry for TAGS of the {where} {counted(count, 'message')} that has any: a "
-                "broker before 5.4 wrote "
-                "them, or the index was rebuilt for one; a query by tag finds them after `rmqctl rebuild STORE "
-                "index --profile 5.4`"
-            )
-
-
 class IndexAudit:
-    """Collects differences between log and index in `findings`.
+    """Compares the index with the log, both in log order.
 
-    With `part`, only the entries of messages in [begin, end) (physical offsets) are compared, and chains, order and
-    headers are not checked. Raises Unreadable if the index folder cannot be listed.
+    With `part`, only the entries that lead to the physical offsets [begin, end) are compared, and only the chains,
+    order and headers of the index files that begin there are checked. Raises Unreadable if the index folder cannot be
+    listed.
     """
 
     def __init__(
@@ -92,29 +54,23 @@ class IndexAudit:
         self._store = store
         self._builder = builder
         self._like_3x = False
-        self._missing: Finding | None = None
-        self._missing_from = 0
+        self._part = part
         self._not_passed = NotPassed()
         self._found = np.zeros(KEYS_OF_A_MESSAGE_MAX, np.uint8)
         self._state = np.zeros(1, MERGE_STATE)
+        self._state["missing_goes_on"] = 1  # if the part before ends so
         self._events = np.zeros(EVENTS_AT_ONCE, INDEX_EVENTS)
         self._entries = IndexEntries(store)
-        self.findings = self._entries.findings
         self._blocks = self._read(part)
         self._block: Block | None = None
         self._following: Block | None = None
         self._advance()
         self._advance()
 
-    @property
-    def entries(self) -> int:
-        """Return how many entries were read."""
-        return self._entries.entries
-
     def _read(self, part: tuple[int, int] | None) -> Iterator[Block]:
         self._like_3x = looks_like_3x(self._store)
         files = self._store.index.files
-        yield from self._entries.checked(files) if part is None else self._entries.unchecked(*part)
+        yield from self._entries.checked(files) if part is None else self._entries.of_part(*part)
 
     def on_messages(self, described: DispatchColumns) -> None:
         """Process messages of the log, in log order."""
@@ -129,23 +85,24 @@ class IndexAudit:
             if block is not None and state["entry"] == len(block.skipped) and more:
                 self._advance()
 
-    def finish(self) -> None:
-        """Check the entries after the last message."""
+    def finish(self) -> IndexPart:
+        """Compare the entries after the last message, and return the result."""
         last = np.zeros(1, DISPATCH_COLUMNS)
         last["physical_offset"] = np.iinfo(np.int64).max
         self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
-
-    def notes(self) -> Iterator[str]:
-        """Yield remarks on entries that are missing because of a broker's upgrade.
-
-        The remarks count the first and the last messages of the log that have no entry for TAGS.
-        """
-        yield from tags_notes(self._store, self.tags, self._entries.last_offset)
-
-    @property
-    def tags(self) -> TagsCounts:
-        """Return the counts of the messages that have TAGS."""
-        return TagsCounts(*(int(self._state[0][f"tags_{name}"]) for name in TagsCounts._fields))
+        state, entries = self._state[0], self._entries
+        begin, end = self._part or (0, OFFSET_MAX)
+        return IndexPart(
+            begin,
+            end,
+            entries.events,
+            files=entries.files,
+            is_incomplete=entries.is_incomplete,
+            last_offset=entries.last_offset,
+            ends_missing=bool(state["missing_goes_on"]),
+            tags_open=int(state["tags_open"]),
+            tags_open_from=int(state["tags_open_from"]),
+        )
 
     def _merge(self, described: DispatchColumns, block: Block | None, *, more: bool, log_start: int) -> None:
         """Compare a batch of messages with a block of entries, and add findings."""
@@ -164,83 +121,123 @@ class IndexAudit:
             if event["kind"] == index_match.NOT_INDEXED:
                 self._not_indexed(event, described)
             elif event["kind"] == index_match.TAGS_NOT_INDEXED:
-                self._tags_not_indexed(int(event["value"]), int(event["count"]))
+                self._tags_not_indexed(event)
             elif block is not None:
                 self._entry_event(event, block)
 
     def _advance(self) -> None:
         """Continue with the next block, and read the following block in advance."""
-        before = self._block.file if self._block else None
         self._block, self._following = self._following, None
         self._state["entry"] = 0
-        if self._block is not None and self._block.file is not before:
-            self._state["begin_is_wrong"] = 0
         try:
             self._following = next(self._blocks, None)
         except OSError as error:
             self._entries.cannot_be_read(error)
 
     def _entry_event(self, event: Row, block: Block) -> None:
-        """Add the finding for a difference between an entry and the log."""
-        kind, number, value, count = int(event["kind"]), int(event["entry"]), int(event["value"]), int(event["count"])
-        entry, header = block.entry(number), block.file.header
+        """Add a difference between an entry and the log."""
+        entry, header, value = block.entry(int(event["entry"])), block.file.header, int(event["value"])
+        kind = event["kind"]
         if kind == index_match.NO_MESSAGE:
-            self._entries.add(
-                "index-dangling",
-                block,
-                number,
-                f"entry {number} leads to {entry.phy_offset}, where no message is",
-                count,
-            )
+            detail = f" leads to {entry.phy_offset}, where no message is"
+            self._entries.add_entries("index-dangling", event, block, detail)
         elif kind == index_match.NO_SUCH_KEY:
-            self._entries.add(
-                "index-dangling",
-                block,
-                number,
-                f"entry {number}: the message has no key with hash {entry.key_hash}",
-                count,
-            )
+            detail = f": the message has no key with hash {entry.key_hash}"
+            self._entries.add_entries("index-dangling", event, block, detail)
         elif kind == index_match.TIME:
-            detail = f"entry {number}: timeDiff is {entry.time_diff} s, the message's is {value} s"
-            self._entries.add("index-time", block, number, detail, count)
+            detail = f": timeDiff is {entry.time_diff} s, the message's is {value} s"
+            self._entries.add_entries("index-time", event, block, detail)
         elif kind == index_match.BEGIN:
             what = f"beginTimestamp is {header.begin_timestamp}, the first message's store time {value}"
-            self._add_header(block, "beginTimestamp", what)
+            self._add_header(event, block, "beginTimestamp", what)
         else:
             what = f"endTimestamp is {header.end_timestamp}, the last message's store time {value}"
-            self._add_header(block, "endTimestamp", what)
+            self._add_header(event, block, "endTimestamp", what)
+
+    def _add_header(self, event: Row, block: Block, field: str, detail: str) -> None:
+        place = INDEX_HEADER.offset(field)
+        self._entries.add(Finding("index-header", block.file.name, None, detail, place), int(event["kind"]))
 
     def _not_indexed(self, event: Row, described: DispatchColumns) -> None:
-        """Add a finding for messages that are not in the index.
-
-        One finding counts all successive messages that are not in the index.
-        """
+        """Add successive messages that are not in the index."""
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]
-        if self._missing is None or not event["entry"]:
-            at = int(first["physical_offset"])
-            path = self._store.storage.display(self._store.index.folder)
-            what = f"{int(event['value'])} keys of the message are not in the index"
-            self._missing = Finding("index-missing", path, at, what, count=0)
-            self._missing.topic, self._missing.queue_id = self._builder.keys[int(first["queue"])]
-            self._missing.queue_offset = int(first["queue_offset"])
-            self._missing_from = at
-            self.findings.append(self._missing)
-        self._missing.count += int(event["count"])
-        self._missing.size = int(last["physical_offset"]) + int(last["size"]) - self._missing_from
+        detail = f"{int(event['value'])} keys of the message are not in the index"
+        finding = self._missing(int(first["physical_offset"]), detail, int(event["count"]))
+        finding.topic, finding.queue_id = self._builder.keys[int(first["queue"])]
+        finding.queue_offset = int(first["queue_offset"])
+        finding.size = int(last["physical_offset"]) + int(last["size"]) - int(first["physical_offset"])
+        self._entries.add(finding, int(event["kind"]), goes_on=bool(event["entry"]))
 
-    def _tags_not_indexed(self, first: int, count: int) -> None:
-        """Add a finding for messages whose TAGS are not in the index.
+    def _tags_not_indexed(self, event: Row) -> None:
+        """Add messages whose TAGS are not in the index, before a message whose TAGS are."""
+        detail = "TAGS of the message are not in the index, although those of messages before and after it are"
+        finding = self._missing(int(event["value"]), detail, int(event["count"]))
+        self._entries.add(finding, int(event["kind"]))
 
-        The index has the TAGS of messages before and after these messages.
-        """
+    def _missing(self, physical_offset: int, detail: str, count: int) -> Finding:
         path = self._store.storage.display(self._store.index.folder)
-        what = "TAGS of the message are not in the index, although those of messages before and after it are"
-        self.findings.append(Finding("index-missing", path, first, what, count=count))
-
-    def _add_header(self, block: Block, field: str, detail: str) -> None:
-        self.findings.append(
-            Finding("index-header", block.file.name, None, detail, file_offset=INDEX_HEADER.offset(field))
-        )
+        return Finding("index-missing", path, physical_offset, detail, count=count)
 
 
 _NOTHING = (np.frombuffer(b"", np.uint8), 0, np.zeros(0, np.uint8), np.zeros(3, np.int64))
+
+
+def examine(
+    store: ReadOnlyStore,
+    builder: DispatchRequestBuilder,
+    items: Iterable[ScanItem | RecordRun | ZeroTail],
+    part: tuple[int, int] | None = None,
+) -> IndexPart:
+    """Compare the index with the log, or with a part of the log.
+
+    `items` are those of the log or of the part, which has the physical offsets [begin, end). The results of the record
+    runs must be DispatchColumns with the hashes of the keys, made by `builder`. Raises Unreadable if the index folder
+    cannot be listed.
+    """
+    audit = IndexAudit(store, builder, part=part)
+    for item in builder.runs(items):
+        if isinstance(item, RecordRun):
+            audit.on_messages(item.result)
+        elif isinstance(item, Damage) and item.message_in_its_place is not None:
+            audit.on_messages(builder.of(item.message_in_its_place))
+    return audit.finish()
+
+
+def without_gaps(
+    store: ReadOnlyStore, builder: DispatchRequestBuilder, parts: Iterable[IndexPart | None]
+) -> list[IndexPart] | None:
+    """Return `parts`, which are in log order, with what lies between and after them.
+
+    No message is there, but entries may lead there. The result is None if the parts were wrong to rely on the order of
+    the entries, or if they overlap: then the log must be examined as one part. A None in `parts` is a part whose index
+    could not be listed.
+    """
+    found: list[IndexPart] = []
+    at = store.commit_log.min_offset
+    for part in parts:
+        if part is None or part.begin < at:
+            return None
+        if part.begin > at:
+            found.append(examine(store, builder, (), (at, part.begin)))
+        found.append(part)
+        at = part.end
+    found.append(examine(store, builder, (), (at, OFFSET_MAX + 1)))
+    is_told = not any(part.is_incomplete for part in found)
+    return found if is_told and sum(part.files for part in found) == _files_in_order(store) else None
+
+
+def _files_in_order(store: ReadOnlyStore) -> int | None:
+    """Return how many index files have entries.
+
+    The result is None if the entries of one do not follow those of the file before, or if a file without entries is
+    wrong.
+    """
+    try:
+        headers = [(file, file.header()) for file in store.index.files]
+        filled = [header for _, header in headers if header is not None and header.index_count > ENTRY_FIRST]
+        is_right = IndexEntries(store).are_right(file for file, header in headers if header not in filled)
+    except OSError:
+        return None
+    store.index.close()
+    ends = [offset for header in filled for offset in (header.begin_phy_offset, header.end_phy_offset)]
+    return len(filled) if is_right and ends == sorted(ends) else None

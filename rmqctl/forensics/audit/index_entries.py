@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rmqctl.forensics.audit.index_findings import IndexEvent
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
 from rmqctl.kernels import index_match
@@ -42,22 +43,27 @@ class Block(NamedTuple):
 
 
 class IndexEntries:
-    """Reads the entries of an index; `findings` tells what is wrong with them."""
+    """Reads the entries of an index; `events` tells what is wrong with them."""
 
     def __init__(self, store: ReadOnlyStore) -> None:
-        self.findings: list[Finding] = []
-        self.entries = 0  # that were read
+        self.events: list[IndexEvent] = []
+        self.files = 0  # of a part: the index files that begin there
         self.last_offset = 0  # the physical offset in the last entry that is in order
         self.is_incomplete = False  # some entries were not read: a key without an entry may have one
         self._store = store
-        self._open: dict[str, Finding] = {}  # by code, the finding that may go on
         self._events = np.zeros(3 * ENTRIES_PER_BLOCK, INDEX_EVENTS)
 
     def cannot_be_read(self, error: OSError) -> None:
         """Add the finding for an index that cannot be read to its end."""
         self.is_incomplete = True
         path = self._store.storage.display(self._store.index.folder)
-        self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
+        self.add(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
+
+    def add(self, finding: Finding, kind: int | None = None, *, goes_on: bool = False) -> None:
+        """Add an event, unless it belongs to the event before."""
+        event = IndexEvent(finding, kind, goes_on)
+        if not (self.events and self.events[-1].take(event)):
+            self.events.append(event)
 
     def checked(self, files: Iterable[IndexFile]) -> Iterator[Block]:
         """Check slots, order and headers of `files`, and yield their entries.
@@ -86,7 +92,7 @@ class IndexEntries:
             header = index_file.header()
             problem = self._store.index.length_problem(index_file)
             if problem is not None:
-                self.findings.append(Finding("index-length", file.name, None, problem, file_offset=0))
+                self.add(Finding("index-length", file.name, None, problem, file_offset=0))
                 self.is_incomplete = True
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
@@ -101,19 +107,32 @@ class IndexEntries:
     def _block_of(self, check: FileCheck, first: int, data: bytes) -> Block:
         raw = np.frombuffer(data, np.uint8)
         skipped = np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8)
-        self.entries += len(skipped)
         return Block(check, first, raw, skipped, self.is_incomplete)
 
-    def unchecked(self, begin: int, end: int) -> Iterator[Block]:
-        """Yield the entries of messages in [begin, end), which are not checked.
+    def are_right(self, files: Iterable[IndexFile]) -> bool:
+        """Check slots, order and headers of `files`, and return whether nothing is wrong."""
+        for _ in self.checked(files):
+            pass
+        return not self.events
 
-        Entries may be left out if the index files are not in order. Then `entries` is too low.
+    def of_part(self, begin: int, end: int) -> Iterator[Block]:
+        """Yield the entries that lead to the physical offsets [begin, end).
+
+        A part checks the files whose first entry leads into it; the log's first part, also those whose first entry is
+        of an expired message. If one of them is wrong, `is_incomplete` is set. The entries of all index files must be
+        in order, or some may be left out.
         """
-        for index_file, header in self._store.index.files_between(begin, end):
+        begin = begin if begin > self._store.commit_log.min_offset else 0
+        files = list(self._store.index.files_between(begin, end))
+        begun = [index_file for index_file, header in files if header.begin_phy_offset >= begin]
+        self.files = len(begun)
+        self.is_incomplete = not self.are_right(begun)
+        for index_file, header in files:
             check = FileCheck(index_file, header)
             first, behind = (index_file.first_reaching(offset, header.index_count) for offset in (begin, end))
             for number, data in index_file.entry_blocks(behind, ENTRIES_PER_BLOCK, first):
                 yield self._block_of(check, number, data)
+            index_file.file.close()
 
     def _checked(self, block: Block, following: int, *, last_of_file: bool) -> Block:
         events = self._events
@@ -129,39 +148,26 @@ class IndexEntries:
 
     def _end_file(self, check: FileCheck) -> None:
         if check.index_file.file.size == self._store.index.usual_size:
-            self.findings += check.finish()
+            for finding in check.finish():
+                self.add(finding)
         check.index_file.file.close()
 
     def _check_event(self, event: Row, block: Block) -> None:
-        number, value = int(event["entry"]), int(event["value"])
-        entry = block.entry(number)
+        entry, value = block.entry(int(event["entry"])), int(event["value"])
         if event["kind"] == index_match.ORDER:
-            detail = f"entry {number} leads to {entry.phy_offset}, the one before to {value}"
-            self.add("index-order", block, number, detail, int(event["count"]))
-            return
-        problem = f"keyHash {entry.key_hash} is negative"
-        if event["kind"] == index_match.CHAIN:
-            problem = f"prevIndex is {entry.prev_index}, the slot's entry before it is {value}"
-        self.add("index-chain", block, number, f"entry {number}: {problem}", int(event["count"]))
+            self.add_entries("index-order", event, block, f" leads to {entry.phy_offset}, the one before to {value}")
+        elif event["kind"] == index_match.CHAIN:
+            detail = f": prevIndex is {entry.prev_index}, the slot's entry before it is {value}"
+            self.add_entries("index-chain", event, block, detail)
+        else:
+            self.add_entries("index-chain", event, block, f": keyHash {entry.key_hash} is negative")
 
-    def add(self, code: str, block: Block, number: int, detail: str, count: int) -> None:
-        """Add a finding on `count` entries from `number` on.
-
-        If the last finding with this code ends there, it counts them, too.
-        """
-        before = self._open.get(code)
-        file_offset = block.file.place(number)
-        if before is not None and before.path == block.file.name and _ends_at(before) == file_offset:
-            before.count += count
-            return
-        at = block.entry(number).phy_offset
-        finding = Finding(code, block.file.name, at, detail, file_offset=file_offset, count=count)
-        self._open[code] = finding
-        self.findings.append(finding)
-
-
-def _ends_at(finding: Finding) -> int | None:
-    return None if finding.file_offset is None else finding.file_offset + finding.count * INDEX_ENTRY.size
+    def add_entries(self, code: str, event: Row, block: Block, detail: str) -> None:
+        """Add a row of INDEX_EVENTS about successive entries of a block."""
+        number, place = int(event["entry"]), block.file.place(int(event["entry"]))
+        finding = Finding(code, block.file.name, block.entry(number).phy_offset, f"entry {number}{detail}", place)
+        finding.count = int(event["count"])
+        self.add(finding, int(event["kind"]))
 
 
 class FileCheck:

@@ -24,6 +24,7 @@ from zlib_ng import zlib_ng
 
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.audit.index_audit import IndexAudit
+from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.format.message import Damage
 from rmqctl.kernels import cq_unit_build, dispatch_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
@@ -344,8 +345,7 @@ class Rebuild:
 
     def _finish(self) -> None:
         if self._audit is not None:
-            self._audit.finish()
-            self.result.index_findings = self._audit.findings
+            self.result.index_findings = IndexFindings(self._store, [self._audit.finish()]).findings
         strays = Strays(self.log)
         for queue in self._queues.queues.values():
             strays.keep(queue)

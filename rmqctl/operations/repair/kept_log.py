@@ -11,10 +11,12 @@ from rmqctl.errors import Unreadable, read_hint
 from rmqctl.forensics.audit import client_audit
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
+from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
 from rmqctl.store.read.commit_log import FILE_OVERLAP
 
 if TYPE_CHECKING:
+    from rmqctl.forensics.finding import Finding
     from rmqctl.format.message import Damage
     from rmqctl.operations.placeholder.planner import Placeholders
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
@@ -27,7 +29,8 @@ class KeptLog:
     def __init__(self, store: ReadOnlyStore, builder: DispatchRequestBuilder, placeholders: Placeholders) -> None:
         self.queues = QueueCrosscheck(store, builder, placeholders.blocks.message_at)  # the queues against the log
         # the index against the log, unless the store has none, or it is rebuilt anyway
-        self.index = IndexAudit(store, builder) if builder.with_keys else None
+        self._index = IndexAudit(store, builder) if builder.with_keys else None
+        self.index_findings: list[Finding] = []  # after `finish`
         self.spans = QueueSpans(builder, placeholders.message_at)
         self.records = 0
         self.last: tuple[int, int] = (0, 0)  # physical offset and store time (ms) of the last message
@@ -46,8 +49,8 @@ class KeptLog:
 
     def _count(self, described: DispatchColumns) -> None:
         messages = described.messages
-        if self.index is not None:
-            self.index.on_messages(described)
+        if self._index is not None:
+            self._index.on_messages(described)
         self.spans.on_messages(messages)
         self.records += len(messages)
         stored = messages["store_timestamp"]
@@ -68,8 +71,8 @@ class KeptLog:
         `end` is the physical offset at which the log ends. Raises Unreadable if a queue cannot be read.
         """
         self.queues.finish(end, damage_end=end)
-        if self.index is not None:
-            self.index.finish()
+        if self._index is not None:
+            self.index_findings = IndexFindings(self._store, [self._index.finish()]).findings
         for finding in self.queues.findings:
             if finding.code == "unreadable":
                 raise Unreadable(finding.detail, path=finding.path, hint=read_hint(finding.detail))

@@ -171,11 +171,8 @@ class RecoverySteps:
             yield Step(RebuildIndex(), "placeholders do not have all keys of the messages that they replace")
         elif steps := [*index_steps(self._store.index, self._analysis.end.offset)]:
             yield from steps
-        elif self._kept.index is not None and self._kept.index.findings:
-            yield Step(
-                RebuildIndex(),
-                _in_words(self._kept.index.findings) if self._store.index.files else "there is none",
-            )
+        elif findings := self._kept.index_findings:
+            yield Step(RebuildIndex(), _in_words(findings) if self._store.index.files else "there is none")
 
     def _index_end(self) -> int:
         """Return the physical offset of the last index entry, or -1."""

@@ -7,104 +7,37 @@ driver examines only the messages that the tasks could not confirm.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from rmqctl.forensics.audit.index_audit import IndexAudit, tags_notes
-from rmqctl.forensics.audit.index_proof import FileProof, compare, join_checks, prove_file
+from rmqctl.forensics.audit.index_audit import examine, without_gaps
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.kernels.kernel_cache import find_cache
 from rmqctl.kernels.warm_up import cache_where
-from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, scan_by_tasks
-from rmqctl.spark.scan.store_tasks import examined, task_of
+from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, ClusterScan, read_splits
 from rmqctl.store.read.commit_log import ScanSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from rmqctl.forensics.audit.index_proof import PartProof
-    from rmqctl.forensics.finding import Finding
-    from rmqctl.forensics.verify import Scan, VerifyReport
-    from rmqctl.spark.scan.store_tasks import StoreTask
-    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
+    from rmqctl.forensics.audit.index_findings import IndexPart
+    from rmqctl.forensics.verify import VerifyReport
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 WHOLE_MAX = 4
 
 
-def prove_files(spark: SparkSession, task: StoreTask, names: Sequence[str]) -> list[FileProof]:
-    """Check the index files with the names `names` in one Spark job.
+def index_parts(store: ReadOnlyStore, scan: ClusterScan, builder: DispatchRequestBuilder) -> list[IndexPart]:
+    """Return what the tasks of `scan` found in the index, in log order.
 
-    The tasks that read the log also compare their parts with the index. One more task for each index file checks the
-    chains of the file. If the results cannot be joined, the driver reads the log a second time, and compares it with
-    the index as `rmqctl verify` does. So the findings are the same.
-
-    Raises Unreadable if Spark fails.
+    If their parts do not fit together, the tasks read the log again, and the driver examines it as one part. Raises
+    Unreadable if the log cannot be read.
     """
-    return examined(spark, task, [partial(prove_file, name=name) for name in names])
-
-
-class ComparedScan(Protocol):
-    """A scan whose tasks compare their parts of the log with the index."""
-
-    index_parts: list[PartProof]
-
-
-class IndexByTasks:
-    """The comparison of the index with the log, from the results of tasks.
-
-    `parts` is the scan whose tasks compare the log with the index. The scan must have ended when `finish` is called.
-    `prove` runs the tasks for the index files. If the results cannot be joined, `scan` reads the log again, and
-    its record runs must have dispatch columns.
-    """
-
-    def __init__(
-        self,
-        store: ReadOnlyStore,
-        builder: DispatchRequestBuilder,
-        *,
-        task: StoreTask,
-        prove: Callable[[StoreTask, Sequence[str]], Sequence[FileProof]],
-        parts: ComparedScan,
-        scan: Scan,
-    ) -> None:
-        self.findings: list[Finding] = []
-        self._store = store
-        self._builder = builder
-        self._parts = parts
-        self._scan = scan
-        self._notes: list[str] = []
-        executor = ThreadPoolExecutor(1, "index")
-        self._files = executor.submit(prove, task, [file.file.name for file in store.index.files])
-        executor.shutdown(wait=False)  # a running job ends with its session
-
-    def on_messages(self, described: DispatchColumns) -> None:
-        """Do nothing, because the tasks compare the messages with the index."""
-
-    def finish(self) -> None:
-        """Join the results of the tasks, or compare the index with the log here."""
-        files = self._files.result()
-        found = join_checks(self._store, files, self._parts.index_parts)
-        if found is None:
-            self._compare_here()
-            return
-        self.findings += found.findings
-        last = max((proof.last for proof in files), default=0)
-        self._notes += tags_notes(self._store, found.tags, last)
-
-    def notes(self) -> Iterator[str]:
-        """Yield remarks on the index."""
-        yield from self._notes
-
-    def _compare_here(self) -> None:
-        """Read the log again, and compare all its messages with the index."""
-        audit = IndexAudit(self._store, self._builder)
-        compare(audit, self._builder, self._scan(ScanSummary(), self._builder))
-        self.findings += audit.findings
-        self._notes += audit.notes()
+    parts = without_gaps(store, builder, scan.index_parts)
+    return parts or [examine(store, builder, scan.scan(ScanSummary(), builder))]
 
 
 def verify(
@@ -125,16 +58,9 @@ def verification(
     spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int, receipts: bool = True
 ) -> Verification:
     """Return the verification of a store, prepared but not started."""
-    task = task_of(store)
-    checked = scan_by_tasks(spark, store, split_size, compare_with=task)
-    audit_index = partial(
-        IndexByTasks,
-        task=task,
-        prove=partial(prove_files, spark),
-        parts=checked,
-        scan=scan_by_tasks(spark, store, split_size).scan,
-    )
-    return Verification(store, level, scan=checked.scan, audit_index=audit_index, receipts=receipts)
+    scan = ClusterScan(partial(read_splits, spark), store, split_size)
+    parts = partial(index_parts, store, scan)
+    return Verification(store, level, scan=scan.compare, index_parts=parts, receipts=receipts)
 
 
 def small_stores(stores: Sequence[ReadOnlyStore]) -> list[ReadOnlyStore]:

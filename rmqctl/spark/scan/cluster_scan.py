@@ -4,7 +4,7 @@ The driver yields the items of the log (messages, blanks and damage) in log orde
 items.
 
 In `job verify`, a task also compares its part of the log with the queues and the index. The driver then receives only
-the messages that the task could not confirm. `IndexByTasks` joins the results for the index.
+the messages that the task could not confirm, and what the task found in the index.
 
 A task guesses where the first record of the split begins, except in the first split of a file. If a task's part of the
 log does not begin where the previous part ended, the driver reads the split again (`PartJoin`). If the parts of a log
@@ -29,6 +29,7 @@ from rmqctl.errors import Unreadable
 from rmqctl.forensics.audit.part_audit import CheckedRun
 from rmqctl.spark.scan.log_split import Found, Reading, read_split
 from rmqctl.spark.scan.split import MIB, SPLIT_MIB, Split, splits_of
+from rmqctl.spark.scan.store_tasks import task_of
 from rmqctl.spark.scan.task_answers import answers
 from rmqctl.spark.session.spark_error import spark_errors
 from rmqctl.store.read.file_scan import RecordRun
@@ -36,15 +37,14 @@ from rmqctl.store.read.parallel_scan import PartJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from rmqctl.forensics.audit.index_proof import PartProof
+    from rmqctl.forensics.audit.index_findings import IndexPart
     from rmqctl.format.columns import Numbers
     from rmqctl.spark.scan.store_tasks import StoreTask
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-    from rmqctl.store.read.commit_log import CommitLog, ScanSummary
+    from rmqctl.store.read.commit_log import ScanSummary
     from rmqctl.store.read.file_scan import ScanItem, ZeroTail
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -57,56 +57,51 @@ ReadSplits = Callable[
 ]  # each result is unpacked when it is needed
 
 
-def scan_by_tasks(
-    spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE, *, compare_with: StoreTask | None = None
-) -> ClusterScan:
-    """Return a scan of a store's log by Spark's tasks.
-
-    Every executor must have access to the store's folder under the same path.
-    """
-    read = partial(read_splits, spark)
-    return ClusterScan(read, store.commit_log, store.path.root, split_size, compare_with=compare_with)
-
-
 class ClusterScan:
-    """A scan of the log of one store by Spark's tasks.
+    """A scan of the log of a store by Spark's tasks.
 
-    `root` is the folder of the store. Each task reads `split_size` bytes of the log. A wave is a group of splits that
-    one Spark job reads. `read` runs the tasks of one wave. With `compare_with`, the tasks compare the log with the
-    queues and the index of this store. `index_parts` are the comparisons of the last scan with the index, in log order.
+    Each task reads `split_size` bytes of the log. A wave is a group of splits that one Spark job reads: `read` runs its
+    tasks. Every executor must have access to the store's folder under the same path.
     """
 
-    def __init__(
-        self, read: ReadSplits, log: CommitLog, root: Path, split_size: int, *, compare_with: StoreTask | None = None
-    ) -> None:
+    def __init__(self, read: ReadSplits, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> None:
+        self.index_parts: list[IndexPart | None] = []  # what `compare` found in the index, in log order
         self._read = read
-        self._compare_with = compare_with
-        self._log = log
-        self.index_parts: list[PartProof] = []
-        self._splits = splits_of(log, root, split_size)
+        self._log = store.commit_log
+        self._task = task_of(store)
+        self._splits = splits_of(self._log, store.path.root, split_size)
         at_once = max(WAVE_SIZE // split_size, 1)
         self._waves = [self._splits[begin : begin + at_once] for begin in range(0, len(self._splits), at_once)]
 
     def scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Yield all messages, blanks and damage of the log, in log order.
 
-        If `builder` is set, the result of a record run is a CheckedRun or, without a comparison, DispatchColumns.
-        Raises Unreadable if a part of the log is missing or if Spark fails.
+        If `builder` is set, the result of a record run is DispatchColumns. Raises Unreadable if a part of the log is
+        missing or if Spark fails.
         """
-        found = self._found(builder)
-        of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
+        return self._scan(summary, builder, None)
+
+    def compare(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
+        """Yield the items as `scan` does, compared with queues and index by the tasks.
+
+        If `builder` is set, the result of a record run is a CheckedRun, or DispatchColumns if the task did not compare
+        the queues.
+        """
+        return self._scan(summary, builder, self._task)
+
+    def _scan(
+        self, summary: ScanSummary, builder: DispatchRequestBuilder | None, task: StoreTask | None
+    ) -> Iterator[ScanItem | RecordRun]:
+        reading = Reading(False, False, False)
+        if builder is not None:
+            reading = Reading(True, builder.with_keys, builder.with_tags, task)
         self.index_parts = []
-        parts = _Parts(self._splits, found, self._reading(builder), builder, self.index_parts)
+        of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
+        parts = _Parts(self._splits, self._found(reading), reading, builder, self.index_parts)
         yield from self._log.scan_by(lambda file: parts.items(of_file[file.path]), summary)
 
-    def _reading(self, builder: DispatchRequestBuilder | None) -> Reading:
-        if builder is None:
-            return Reading(False, False, False)
-        return Reading(True, builder.with_keys, builder.with_tags, self._compare_with)
-
-    def _found(self, builder: DispatchRequestBuilder | None) -> Iterator[Found]:
+    def _found(self, reading: Reading) -> Iterator[Found]:
         """Yield the results of the tasks, in the order of the splits."""
-        reading = self._reading(builder)
         executor = ThreadPoolExecutor(1, "wave")
         try:
             jobs = (executor.submit(self._read, wave, reading) for wave in self._waves)
@@ -136,7 +131,7 @@ class _Parts:
         found: Iterator[Found],
         reading: Reading,
         builder: DispatchRequestBuilder | None,
-        index_parts: list[PartProof],
+        index_parts: list[IndexPart | None],
     ) -> None:
         self._index_parts = index_parts
         self._splits = iter(splits)
@@ -155,8 +150,7 @@ class _Parts:
             if not join.joins(found.part):
                 found = read_split(split, self._reading, join.position)
             join.add(found.part)
-            if found.in_index is not None:
-                self._index_parts.append(found.in_index)
+            self._index_parts.append(found.in_index)
             if self._builder is None:
                 yield from found.part.items
                 continue

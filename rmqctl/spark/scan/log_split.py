@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.forensics.audit.index_proof import PartProof, prove_part
+from rmqctl.errors import Unreadable
+from rmqctl.forensics.audit.index_audit import examine
 from rmqctl.forensics.audit.part_audit import check_part
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
 from rmqctl.logfile.column_reader import ColumnReader
@@ -14,6 +16,7 @@ from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.parallel_scan import Part, scan_part
 
 if TYPE_CHECKING:
+    from rmqctl.forensics.audit.index_findings import IndexPart
     from rmqctl.spark.scan.split import Split
     from rmqctl.spark.scan.store_tasks import StoreTask
 
@@ -28,7 +31,7 @@ class Found(NamedTuple):
 
     part: Part
     queues: list[tuple[bytes, int]]
-    in_index: PartProof | None = None
+    in_index: IndexPart | None = None
 
 
 class Reading(NamedTuple):
@@ -74,7 +77,8 @@ def _compared(part: Part, file_from_offset: int, builder: DispatchRequestBuilder
     index = None
     with task.opened() as store:
         if builder.with_keys and part.first is not None:
-            begin, end = file_from_offset + part.first, file_from_offset + part.position
-            index = prove_part(store, builder, begin, end, part.items)
+            with suppress(Unreadable):  # the driver lists the same folder
+                offsets = file_from_offset + part.first, file_from_offset + part.position
+                index = examine(store, builder, part.items, offsets)
         checked = check_part(store, builder.keys, part.items)
     return Found(part._replace(items=checked), builder.queues, index)

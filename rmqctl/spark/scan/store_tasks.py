@@ -177,18 +177,9 @@ def _done(result: T) -> Future[T]:
 
 
 def _alone(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> T:
-    """Return the result of a store that has a job of its own."""
-    (found,) = examined(spark, task, [work])
-    return found
+    """Return the result of a store that has a job of its own.
 
-
-def examined(spark: SparkSession, task: StoreTask, works: Sequence[Callable[[ReadOnlyStore], T]]) -> list[T]:
-    """Call each function with the store in a task, and return the results in order.
-
-    Raises RmqctlError if a task or Spark fails.
+    Raises RmqctlError if the task or Spark fails.
     """
-    if not works:
-        return []
     with spark_errors(f"{task.root}: Spark could not examine the store"):
-        found = answers(spark, [partial(StoreTask.run, task, work) for work in works])
-        return [found[number]() for number in range(len(works))]
+        return answers(spark, [partial(task.run, work)])[0]()

@@ -29,7 +29,7 @@ CASES = damage_cases()
 def by_splits(root: Path, level: int, split_size: int = SPLIT_SIZE) -> dict[str, Any]:
     """On the driver: the tasks send all messages."""
     with closing(ReadOnlyStore(root)) as store:
-        scan = ClusterScan(read_here, store.commit_log, root, split_size).scan
+        scan = ClusterScan(read_here, store, split_size).scan
         verification = Verification(store, level, scan=scan)
         verification.run()
         return without_seconds(verification.report.to_json())
@@ -83,7 +83,7 @@ def test_a_split_that_no_task_read(tmp_path: Path) -> None:
         return read_here([*splits[:3], *splits[4:]], reading)
 
     with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
-        scan = ClusterScan(read_but_one, store.commit_log, store.path.root, SPLIT_SIZE).scan
+        scan = ClusterScan(read_but_one, store, SPLIT_SIZE).scan
         with pytest.raises(Unreadable, match=r"left out 1 of \d+ splits at offset 30000"):
             Verification(store, 1, scan=scan).run()
 
@@ -96,7 +96,7 @@ def test_an_executor_that_sees_another_store(there: str | None, tmp_path: Path) 
         return read_here([split._replace(path=split.path.replace(split.root, str(other))) for split in splits], reading)
 
     with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
-        scan = ClusterScan(read_there, store.commit_log, store.path.root, SPLIT_SIZE).scan
+        scan = ClusterScan(read_there, store, SPLIT_SIZE).scan
         with pytest.raises(
             Unreadable, match="another file than the driver sees" if there else "No such file or directory"
         ):
@@ -113,7 +113,7 @@ def test_waves_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     root = unpack("533-basic", tmp_path)
     with closing(ReadOnlyStore(root)) as store:
-        verification = Verification(store, 3, scan=ClusterScan(read, store.commit_log, root, SPLIT_SIZE).scan)
+        verification = Verification(store, 3, scan=ClusterScan(read, store, SPLIT_SIZE).scan)
         verification.run()
         assert without_seconds(verification.report.to_json()) == by_one_scan(root, 3)
     assert set(asked[:-1]) == {3}
@@ -132,7 +132,7 @@ def test_the_queues_of_a_part_are_numbered_once(tmp_path: Path, monkeypatch: pyt
     asked = Mock(side_effect=builder.number)
     monkeypatch.setattr(builder, "number", asked)
     with closing(ReadOnlyStore(root)) as store:
-        parts = ClusterScan(read_here, store.commit_log, root, 10**9).scan(ScanSummary(), builder)
+        parts = ClusterScan(read_here, store, 10**9).scan(ScanSummary(), builder)
         runs = [item for item in parts if isinstance(item, RecordRun)]
         assert len(runs) > 2 * len(store.commit_log.queue.files)
     assert asked.call_count <= len(builder.keys) * len(store.commit_log.queue.files)
