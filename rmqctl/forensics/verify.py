@@ -18,7 +18,7 @@ from rmqctl.forensics.audit.client_audit import RejectedMessages
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
-from rmqctl.forensics.audit.part_audit import summary_of
+from rmqctl.forensics.audit.part_audit import RunSummary, summary_of
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
 from rmqctl.forensics.survey.not_read import NotRead, not_read
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rmqctl.forensics.audit.index_findings import IndexPart
-    from rmqctl.forensics.audit.part_audit import CheckedRun, RunSummary
+    from rmqctl.forensics.audit.part_audit import CheckedRun
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -158,9 +158,7 @@ class Verification:
         self._queues: QueueCrosscheck | None = None
         self._index_parts = index_parts if self._level >= LEVEL_ALL else None
         self._index: IndexAudit | None = None
-        self._oldest = 0
-        self._newest = 0
-        self._last = 0
+        self._stored = RunSummary(0, 0, 0, 0)  # of all good messages
         self._tally = DamageTally()
         self._rejected = RejectedMessages(store.commit_log)
         self._bit_flip_budget = BIT_FLIP_BUDGET
@@ -169,7 +167,7 @@ class Verification:
     @property
     def last_stored(self) -> int:
         """Return the store time of the last message, in ms, or 0 if not known."""
-        return self._last
+        return self._stored.last
 
     @property
     def missed(self) -> Mapping[QueueKey, int]:
@@ -261,7 +259,7 @@ class Verification:
             return
         self.report.findings += state_audit.audit_abort(self._store)
         end = self._store.commit_log.queue.end
-        checkpoint = list(state_audit.audit_checkpoint(self._store, self._newest, self._last, end))
+        checkpoint = list(state_audit.audit_checkpoint(self._store, self._stored.newest, self._stored.last, end))
         if checkpoint and is_as_written(self._store.storage, self._store.path.root, CHECKPOINT_VERB, [CHECKPOINT]):
             self.report.notes.append("the checkpoint has the values that `rmqctl checkpoint set` gave it")
             checkpoint = [finding for finding in checkpoint if finding.code != "checkpoint-behind"]
@@ -276,7 +274,7 @@ class Verification:
         A receipt of `rmqctl clean` can explain a missing start, but anyone who can write to the store can forge a
         receipt.
         """
-        missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, spanning))
+        missing = list(state_audit.audit_log_start(self._store, self._stored.oldest, self._stored.newest, spanning))
         units = f"{counted(expired, 'queue unit')} before the log's first file"
         if expired and not missing:
             why = "expired, or deleted by `rmqctl clean`" if spanning else "of queues without a message in the log"
@@ -327,15 +325,9 @@ class Verification:
             summary, rows = described.summary, described.rest
             if self._queues:
                 self._queues.on_checked(described)
-        self._count(summary)
+        self._stored = self._stored.with_next(summary)
+        self.report.placeholders = self._stored.placeholders
         self.report.findings += self._rejected.find(rows)
-
-    def _count(self, run: RunSummary) -> None:
-        """Add the store times and the placeholders of a run of good messages."""
-        self._oldest = self._oldest or run.oldest
-        self._newest = max(self._newest, run.newest)
-        self._last = run.last
-        self.report.placeholders = (self.report.placeholders or 0) + run.placeholders
 
     def _damage(self, damage: Damage) -> None:
         if not self._is_more_of_the_same(damage):

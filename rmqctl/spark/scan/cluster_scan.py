@@ -20,7 +20,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,9 +97,30 @@ class ClusterScan:
         if builder is not None:
             reading = Reading(True, builder.with_keys, builder.with_tags, task)
         self.index_parts = []
-        of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
-        parts = _Parts(self._splits, self._found(reading), reading, builder, self.index_parts)
-        yield from self._log.scan_by(lambda file: parts.items(of_file[file.path]), summary)
+        found, files = self._found(reading), self._log.queue.files
+        splits = {files[number].path: list(of_file) for number, of_file in groupby(self._splits, attrgetter("file"))}
+        yield from self._log.scan_by(
+            lambda file: self._items(splits.get(file.path, []), found, reading, builder), summary
+        )
+
+    def _items(
+        self, splits: list[Split], results: Iterator[Found], reading: Reading, builder: DispatchRequestBuilder | None
+    ) -> Iterator[ScanItem | RecordRun | ZeroTail]:
+        """Yield the items of one log file, whose splits have the next `results`."""
+        join = PartJoin()
+        for split in splits:
+            found = next(results)
+            if join.skips(split.stop):
+                continue
+            if not join.joins(found.part):
+                found = read_split(split, reading, join.position)
+            join.add(found.part)
+            self.index_parts.append(found.in_index)
+            if builder is None:
+                yield from found.part.items
+                continue
+            numbers = np.array([builder.number(*queue) for queue in found.queues], np.int32)
+            yield from (_numbered(item, numbers) for item in found.part.items)
 
     def _found(self, reading: Reading) -> Iterator[Found]:
         """Yield the results of the tasks, in the order of the splits."""
@@ -117,45 +139,6 @@ class ClusterScan:
                     yield found.pop(split)()
         finally:
             executor.shutdown(wait=False, cancel_futures=True)  # a running job ends with its session
-
-
-class _Parts:
-    """The results of all tasks, in log order, grouped by log file.
-
-    The caller must call `items` once for each log file, in log order.
-    """
-
-    def __init__(
-        self,
-        splits: list[Split],
-        found: Iterator[Found],
-        reading: Reading,
-        builder: DispatchRequestBuilder | None,
-        index_parts: list[IndexPart | None],
-    ) -> None:
-        self._index_parts = index_parts
-        self._splits = iter(splits)
-        self._found = found
-        self._reading = reading
-        self._builder = builder
-        self._next: Split | None = next(self._splits, None)
-
-    def items(self, file: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        join = PartJoin()
-        while (split := self._next) is not None and split.file == file:
-            found = next(self._found)
-            self._next = next(self._splits, None)
-            if join.skips(split.stop):
-                continue
-            if not join.joins(found.part):
-                found = read_split(split, self._reading, join.position)
-            join.add(found.part)
-            self._index_parts.append(found.in_index)
-            if self._builder is None:
-                yield from found.part.items
-                continue
-            numbers = np.array([self._builder.number(*queue) for queue in found.queues], np.int32)
-            yield from (_numbered(item, numbers) for item in found.part.items)
 
 
 def _numbered(item: ScanItem | RecordRun | ZeroTail, numbers: Numbers) -> ScanItem | RecordRun | ZeroTail:

@@ -182,4 +182,4 @@ def _alone(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore],
     Raises RmqctlError if the task or Spark fails.
     """
     with spark_errors(f"{task.root}: Spark could not examine the store"):
-        return answers(spark, [partial(task.run, work)])[0]()
+        return answers(spark, [partial(StoreTask.run, task, work)])[0]()
