@@ -206,11 +206,11 @@ def examine(
 def without_gaps(
     store: ReadOnlyStore, builder: DispatchRequestBuilder, parts: Iterable[IndexPart | None]
 ) -> list[IndexPart] | None:
-    """Return `parts`, which are in log order, with what lies between and after them.
+    """Return `parts`, which are in log order, with what lies between them.
 
-    No message is there, but entries may lead there. The result is None if the parts were wrong to rely on the order of
-    the entries, or if they overlap: then the log must be examined as one part. A None in `parts` is a part whose index
-    could not be listed.
+    No message is there, but entries may lead there. The result is None if the log must be examined as one part: because
+    the parts were wrong to rely on the order of the entries, because the parts overlap, or because entries lead behind
+    the log's end, which a broker may have moved since. A None in `parts` is a part whose index could not be listed.
     """
     found: list[IndexPart] = []
     at = store.commit_log.min_offset
@@ -221,8 +221,8 @@ def without_gaps(
             found.append(examine(store, builder, (), (at, part.begin)))
         found.append(part)
         at = part.end
-    found.append(examine(store, builder, (), (at, OFFSET_MAX + 1)))
-    is_told = not any(part.is_incomplete for part in found)
+    behind = examine(store, builder, (), (at, OFFSET_MAX + 1))
+    is_told = not (behind.events or any(part.is_incomplete for part in found))
     return found if is_told and sum(part.files for part in found) == _files_in_order(store) else None
 
 
