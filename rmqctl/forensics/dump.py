@@ -294,7 +294,6 @@ class LineWriter:
         return columns.path, pieces, len(numbers)
 
     def _buffer(self) -> Bytes:
-        """Return the output buffer of the calling thread."""
         if not hasattr(self._local, "out"):
             self._local.out = np.empty(OUT_SIZE, np.uint8)
         out: Bytes = self._local.out

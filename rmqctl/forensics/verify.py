@@ -212,7 +212,6 @@ class Verification:
         )
 
     def _check_log(self) -> None:
-        """Scan the log, and compare it with queues and index."""
         self._queues = QueueCrosscheck(self._store, self._builder) if self._level >= LEVEL_QUEUES else None
         if self._level >= LEVEL_ALL and self._index_parts is None:
             self._index = IndexAudit(self._store, self._builder)

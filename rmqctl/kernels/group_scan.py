@@ -46,7 +46,6 @@ def _slot(groups: Rows, topic: int, queue_id: int, timestamp: int) -> Int:
 
 @inline_kernel
 def _add(group: Row, record: Row) -> None:
-    """Add a message to a group that already has messages."""
     group.messages += 1
     group.bytes += record.size
     group.body_bytes += record.body_length

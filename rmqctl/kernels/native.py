@@ -64,7 +64,6 @@ def _compile_once(dispatcher: Any, signature: Any, cache: KernelCache) -> None:
 
 
 def _type_of(kind: Any) -> Any:
-    """Return numba's type for arguments of a kind."""
     if kind == INTEGER:
         return types.int64
     if kind == BOOLEAN:

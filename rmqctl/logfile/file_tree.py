@@ -133,7 +133,6 @@ def _copy(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _copy_file(storage: WritableStorage, path: Path, target: Path, size: int) -> None:
-    """Copy a file, and keep the holes of a sparse file."""
     source = storage.open(path)
     try:
         copy = storage.make_file(target)

@@ -135,7 +135,6 @@ class IndexAudit:
             self._entries.cannot_be_read(error)
 
     def _entry_event(self, event: Row, block: Block) -> None:
-        """Add a difference between an entry and the log."""
         entry, header, value = block.entry(int(event["entry"])), block.file.header, int(event["value"])
         kind = event["kind"]
         if kind == index_match.NO_MESSAGE:
@@ -159,7 +158,6 @@ class IndexAudit:
         self._entries.add(Finding("index-header", block.file.name, None, detail, place), int(event["kind"]))
 
     def _not_indexed(self, event: Row, described: DispatchColumns) -> None:
-        """Add successive messages that are not in the index."""
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]
         detail = f"{int(event['value'])} keys of the message are not in the index"
         finding = self._missing(int(first["physical_offset"]), detail, int(event["count"]))

@@ -359,7 +359,6 @@ class _Attribution:
             group.add(finding, f"{CONSUMEQUEUE}/{key[0]}/{key[1]}")
 
     def _index_findings(self, findings: Sequence[Finding]) -> None:
-        """Attribute findings of the index to changed records, or to the index."""
         rest = []
         for finding in findings:
             if finding.physical_offset not in self._misnamed:

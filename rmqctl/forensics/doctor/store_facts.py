@@ -188,7 +188,6 @@ def _renamed(store: ReadOnlyStore, by_records: Iterable[RenamedFile]) -> dict[st
 
 
 def _oldest_unit(store: ReadOnlyStore) -> int | None:
-    """Return `oldest_unit` for StoreFacts."""
     found, log_begin = [], store.commit_log.min_offset
     for queue in store.queues.values():
         start = queue.first_offset if isinstance(queue, ConsumeQueue) else 0

@@ -218,7 +218,6 @@ class Lag:
             self._store.queues[key].queue.close()
 
     def _ends_of(self, key: QueueKey) -> QueueEnds:
-        """Return the min and max offset of a queue."""
         queue = self._store.queues.get(key)
         try:
             ends = ends_of(self._store, key)

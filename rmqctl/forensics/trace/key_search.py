@@ -203,5 +203,4 @@ def _topics(store: ReadOnlyStore) -> set[str]:
 
 
 def _named_topics(records: list[Record]) -> frozenset[str]:
-    """Return the topics in the properties of records."""
     return frozenset(name for record in records for name in map(record.properties.get, TOPIC_NAMES) if name)

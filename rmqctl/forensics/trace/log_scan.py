@@ -112,7 +112,6 @@ class LogScan:
 
 
 def _placeholders(columns: Columns) -> list[int]:
-    """Return the physical offsets of the placeholders among good messages."""
     import numpy as np
 
     places = columns.rows["body_start"] - _PREPARED_TO_BODY

@@ -202,7 +202,6 @@ class Examiner:
             yield from audit_offsets_back(self.store, self._verification.last_stored)
 
     def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
-        """Scan the log, for the verification and for the simulated start."""
         if builder is not None and self.store.path.layout is Layout.FILES and not self._wrong:
             with suppress(OSError):  # verify reports what cannot be read
                 self._simulation = RestartSimulation(self.store, self.profile, builder)

@@ -101,7 +101,6 @@ class Configuration:
         return self._answers | own
 
     def _answer(self, store: ReadOnlyStore, table: Table) -> RemotingCommand:
-        """Return the answer to a request for a config file."""
         config = store.config(table.name)
         content = config.content
         what = config.problem or f"config/{table.name} does not exist"

@@ -129,7 +129,6 @@ def groups(stores: Iterable[ReadOnlyStore]) -> Iterator[list[ReadOnlyStore]]:
 
 
 def _result(group: Future[list[Future[T]]], number: int) -> T:
-    """Wait for the result of a store in a group."""
     return group.result()[number].result()
 
 

@@ -70,7 +70,6 @@ class QueueCheck:
         self._units.know(list(keys))
 
     def _open(self, key: QueueKey) -> tuple[int, int]:
-        """Open a queue, and return its min offset and its max offset."""
         queue = self._store.queue(*key)
         if not isinstance(queue, ConsumeQueue):
             return NO_UNITS

@@ -82,7 +82,6 @@ class SendRows:
         return self._all_topics or re.search(BROKERS_OWN_TOPICS, topic) is None
 
     def _know_topics(self) -> None:
-        """Compute the seeds of new topics."""
         texts = self._topics.texts[len(self._seeds) :]
         if texts:
             new = [text.decode("utf-8", "replace") for text in texts]

@@ -225,7 +225,6 @@ _KERNELS: dict[type[Any], tuple[Any, ...]] = {
 
 
 def _rows_for(split: Split, store: _Store, reading: RowReading) -> Any:
-    """Return the object that makes the rows of a split."""
     summary = reading.summary
     if isinstance(summary, Division):
         return GroupRows(split.root, reading.schema, summary)

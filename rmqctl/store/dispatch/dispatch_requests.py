@@ -188,7 +188,6 @@ class DispatchRequestBuilder:
         return self._numbers_of([(topic, queue_id)])[0]
 
     def _numbers_of(self, queues: list[Queue]) -> list[int]:
-        """Return the numbers of queues, as `number` does."""
         with self._lock:
             return [self._numbers[queue] if queue in self._numbers else self._add_queue(*queue) for queue in queues]
 

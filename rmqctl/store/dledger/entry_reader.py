@@ -121,7 +121,6 @@ class EntryReader(RecordReader):
         return ""
 
     def _has_record(self, position: int) -> bool:
-        """Return whether a whole record begins at `position`."""
         if self.file.size - position < BLANK_SIZE:
             return False
         magic = _MAGIC.unpack_from(self._window, self._load(position, BLANK_SIZE))[0]

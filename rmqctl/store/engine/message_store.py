@@ -466,7 +466,6 @@ class MessageStore:
         return descriptor
 
     def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None, held: ExitStack) -> None:
-        """Open the parts of the store for writing."""
         before = self._before
         check_shut_down(before)
         self.warm_up()

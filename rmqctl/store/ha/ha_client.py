@@ -132,7 +132,6 @@ class HAClient:
         return found
 
     def _next(self) -> Transfer | None:
-        """Return the next complete transfer in the buffer, or None."""
         begin = self._start + self.header_size
         if begin > self._end:
             return None

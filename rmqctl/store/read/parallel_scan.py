@@ -212,7 +212,6 @@ class ParallelScan:
             )
 
     def _column_reader(self) -> ColumnReader:
-        """Return the column reader of the calling thread."""
         if not hasattr(self._local, "reader"):
             self._local.reader = ColumnReader(check_bodies=self._check_bodies)
         reader: ColumnReader = self._local.reader

@@ -319,7 +319,6 @@ class RestartSimulation:
         )
 
     def _load_refusal(self, scan: RecoveryScan, *, cut: bool) -> str | None:
-        """Return why load() fails after its scan, or None."""
         if self._queues.undispatchable is not None and self._reput is None:  # where load() dispatches
             return self._queues.undispatchable.why
         if self._dispatches_in_start_alone(scan) and not cut and (empty := self._queues.empty_file_refusal()):

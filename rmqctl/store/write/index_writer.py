@@ -192,7 +192,6 @@ class IndexWriter:
             self._storage.write(descriptor, INDEX_HEADER.size + place, self._heads[place : place + SLOT_SIZE].data)
 
     def _begin_file(self, described: DispatchColumns) -> None:
-        """Begin a new file for the next key."""
         state = self._state[0]
         if self._file is not None:
             self._flush()

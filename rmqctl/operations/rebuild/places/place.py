@@ -369,7 +369,6 @@ def _free(start: int, stop: int, taken: Sequence[range]) -> Iterator[range]:
 
 
 def _joined(runs: list[Run]) -> list[Run]:
-    """Return runs by message, with adjacent ones joined."""
     found: list[Run] = []
     for run in sorted(runs, key=lambda run: run.message):
         if found and (run.place, run.message) == (found[-1].end, found[-1].message_end):

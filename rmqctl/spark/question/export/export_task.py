@@ -114,7 +114,6 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _batches_of(part: PartFile) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file."""
     from pyarrow import parquet
 
     system, inner = file_system(root_path(part.path))
@@ -125,7 +124,6 @@ def _batches_of(part: PartFile) -> Iterator[pa.RecordBatch]:
 
 
 def _pieces_of(part: PartFile, header: int) -> Iterator[bytes]:
-    """Yield the bytes of a file after its header."""
     system, inner = file_system(root_path(part.path))
     with system.open_input_file(inner) as stream:
         stream.seek(header)
