@@ -1,8 +1,7 @@
-"""The messages that a repair or a broker's restart loses.
+"""The messages that a repair or a broker's restart loses, by the same rules.
 
-The losses of a repair and of a restart are counted by the same rules. A message is lost if its good or damaged record
-is after the log's new end. A unit that points after the log's new end, but has no record, counts as a lost message. A
-message before the log's new end is lost if a queue loses the message's unit.
+A message is lost if its record, good or damaged, is after the log's new end, or if a queue loses its unit. A unit
+without a record that points after the log's new end counts as a lost message too.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NO_RECORDS = codes(has_record=False)
 class LossCounter:
     """Counts messages after the log's new end, and units without a record.
 
-    If a damaged record cannot be read as a message, its bytes are counted. `good` is the number of good messages.
+    A damaged record that cannot be read as a message counts only by its bytes. `good` is the number of good messages.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -45,8 +44,8 @@ class LossCounter:
     def damage(self, damage: Damage) -> None:
         """Count a damaged place.
 
-        A damaged message counts as a lost message, unless it is a copy. A message is a copy if its wrong PHYSICALOFFSET
-        points to the same message in the log. The bytes of a copy count as lost bytes.
+        A damaged message is lost, unless it is a copy: its wrong PHYSICALOFFSET points to the same message in the log.
+        Of a copy, only the bytes count.
         """
         message = damage.message
         if message is not None and self._is_copy(message):
@@ -69,7 +68,7 @@ class LossCounter:
     def of_queues(self, units: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
         """Return the number of messages that each queue loses.
 
-        `units` counts the units behind the log's end that are removed from each queue.
+        `units` counts the removed units of each queue that point behind the log's end.
         """
         dropped = self._dropped.counts()
         return {key: max(dropped.get(key, 0), units.get(key, 0)) for key in dropped.keys() | units.keys()}
@@ -77,7 +76,7 @@ class LossCounter:
     def total(self, units: Mapping[QueueKey, int]) -> DataLoss:
         """Return the total loss, with `units` as in `of_queues`.
 
-        If a removed unit points to a missing record, the lost message counts as 0 bytes.
+        A message whose record is missing counts as 0 bytes.
         """
         dropped = self._dropped.counts()
         torn = [count - dropped.get(key, 0) for key, count in units.items() if not key[0].startswith(LMQ_PREFIX)]
@@ -94,17 +93,14 @@ class DataLoss(NamedTuple):
 
 
 class QueueOutcome(NamedTuple):
-    """A queue's new min offset and max offset, and the number of its lost messages.
-
-    `moved` is the number of queue offsets that will have a different message or no message.
-    """
+    """A queue after a repair or a restart."""
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
-    lost: int = 0
-    moved: int = 0
+    lost: int = 0  # messages
+    moved: int = 0  # queue offsets that will have a different message or none
 
     def to_json(self) -> dict[str, Any]:
         """Return the queue as a dict for JSON."""

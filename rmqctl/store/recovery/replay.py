@@ -1,8 +1,8 @@
 """A simulation of the two passes of a starting broker through the log.
 
-In the first pass, recovery scans the log. In the second pass, start() of 4.5.0 to 4.9.8 dispatches the log. The caller
-scans the log, and gives runs of good messages to the simulation. If the broker's scan reaches the start of a message in
-a run, the simulation accepts the rest of the run. Records outside the runs are checked by the broker's own rules.
+In the first pass, recovery scans the log; in the second, start() of 4.5.0 to 4.9.8 dispatches it. The caller reads the
+log and hands over runs of good messages. Where the broker would come to the start of a message in a run, the simulation
+accepts the rest of the run. Records outside of runs are checked by the broker's own rules.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SIZE_AND_MAGIC = struct.Struct(">iI")
 
 
 class KnownRecords:
-    """Finds good records that the broker of `rules` takes for none."""
+    """Finds good records that the broker of `rules` does not take for records."""
 
     def __init__(self, builder: DispatchRequestBuilder, rules: StartRules) -> None:
         self._builder = builder
@@ -49,9 +49,8 @@ class KnownRecords:
     def until(self, messages: Rows, start: int = 0) -> int:
         """Return the first row from `start` on that the broker may not know.
 
-        If it knows all records, the result is the number of rows. Brokers up to 5.0.0 do not know V2 records (for
-        topics longer than 127 bytes), and brokers up to 4.5.2 do not know IPv6 hosts. No broker knows a delayed message
-        whose DELAY is no number.
+        If it knows all, this is the number of rows. Brokers up to 5.0.0 do not know V2 records (topics longer than 127
+        bytes), those up to 4.5.2 no IPv6 hosts, and none a delayed message whose DELAY is not a number.
         """
         rows = messages[start:]
         foreign: Flags = rows["traits"] & ODD_DELAY != 0
@@ -90,7 +89,7 @@ class LoadedLog:
     def file_at(self, physical_offset: int) -> MappedFile | None:
         """Return the log file that contains a physical offset, or None.
 
-        The rule is MappedFileQueue.findMappedFileByOffset since 4.3.0: the last file also limits the log.
+        As in MappedFileQueue.findMappedFileByOffset since 4.3.0, the last file also limits the log.
         """
         if not self.files or not self.start <= physical_offset < self.files[-1].end:
             return None
@@ -106,8 +105,8 @@ class LoadedLog:
     def readable_at(self, physical_offset: int) -> MappedFile | None:
         """Return the log file where a dispatch from a physical offset reads, or None.
 
-        It reads at the physical offset modulo the file size (CommitLog.getData). In a file that the cut ended earlier,
-        because its name is no multiple of the file size, there is nothing.
+        It reads at the physical offset modulo the file size (CommitLog.getData). A file whose name is no multiple of
+        the file size may have nothing there: the cut ended it earlier.
         """
         file = self.file_at(physical_offset)
         if file is None or self.written_end(file) == file.end:
@@ -117,8 +116,8 @@ class LoadedLog:
     def written_end(self, file: MappedFile) -> int:
         """Return the physical offset where a log file has no more bytes for this broker.
 
-        In the file where the broker has cut the log, it writes on at the log's end modulo the file size
-        (MappedFileQueue.truncateDirtyFiles). If the file's name is no multiple of the file size, this is another place.
+        In the file that the broker has cut, it writes on at the log's end modulo the file size
+        (MappedFileQueue.truncateDirtyFiles). This is another place if the file's name is no multiple of the file size.
         """
         is_whole = self._end is None or file.end <= self._end
         return file.end if is_whole else file.file_from_offset + (self._end or 0) % self.file_size
@@ -153,7 +152,7 @@ class LoadedLog:
     def compensation_refusal(self, start: int) -> str | None:
         """Return why load() fails where it reads the log once more, or None.
 
-        With duplicationEnable, 5.0.0 to 5.5.1 look from `start` on for messages without a unit
+        With duplicationEnable, 5.0.0 to 5.5.1 search from `start` on for messages without a unit
         (ConsumeQueueStore.compensateForHA). Raises OSError.
         """
         at = start if start > 0 else self.start
@@ -174,10 +173,7 @@ class LoadedLog:
         return None
 
     def check(self, file: MappedFile, physical_offset: int, *, check_crc: bool) -> Checked:
-        """Return the result of the broker's record check at a physical offset.
-
-        Raises OSError.
-        """
+        """Check the record at a physical offset as the broker does. Raises OSError."""
         position, room = physical_offset - file.file_from_offset, self.written_end(file) - physical_offset
 
         def read(at: int, size: int) -> bytes:
@@ -187,14 +183,10 @@ class LoadedLog:
 
 
 class ScanEnd(NamedTuple):
-    """The place where recovery ends the log, and the reason.
-
-    `code` is the code of the damage that begins at `physical_offset`. If no damage was reported at `physical_offset`,
-    `code` is empty.
-    """
+    """The place where recovery ends the log, and the reason."""
 
     physical_offset: int
-    code: str
+    code: str  # of the damage that begins there; empty if none was reported
     why: str
 
 
@@ -243,9 +235,9 @@ class LogPass(ABC):
 class RecoveryScan(LogPass):
     """The log scan of load().
 
-    It begins in the file `start_file`, at the physical offset `start`, and dispatches messages with a PHYSICALOFFSET
-    of `dispatches_from` or more, or none if that is None. `last` is where the last message begins. `end` is the place
-    where the scan ended, or None if the scan has not ended. The log must have a file.
+    It begins in the file `start_file`, at the physical offset `start`, and dispatches messages with a PHYSICALOFFSET of
+    at least `dispatches_from`, or none if that is None. `last` is where the last message begins, `end` where and why
+    the scan ended (None until then). The log must have a file.
     """
 
     def __init__(
@@ -283,8 +275,8 @@ class RecoveryScan(LogPass):
     def pass_over(self, end: int) -> None:
         """Continue the scan at physical offset `end`.
 
-        All records before `end` must be good, and must already have their units in the queues. The scan continues where
-        it is if it has to check such records.
+        All records before `end` must be good and already have their units. If the scan has to check such records
+        itself, it stays where it is.
         """
         if not self._log.rules.checks_good_records:
             self._number += self._log.begun_by(self._number, end)
@@ -348,9 +340,8 @@ class RecoveryScan(LogPass):
 class ReputPass(LogPass):
     """The dispatch of start() in 4.5.0 to 4.9.8 (ReputMessageService.doReput).
 
-    The pass begins at `start`, by the present end of the queues. It does not verify checksums, and skips bytes that are
-    not a record. `hangs_at` is the physical offset where the broker waits forever, because no log file contains it, or
-    None.
+    It begins at `start`, by the present end of the queues, verifies no checksum, and skips bytes that are not a record.
+    `hangs_at` is the physical offset where the broker waits forever because no log file contains it, or None.
     """
 
     def __init__(self, log: LoadedLog, queues: RecoveredQueues, known: KnownRecords) -> None:
@@ -414,6 +405,5 @@ class ReputPass(LogPass):
 
 
 def _row_at(offsets: Numbers, physical_offset: int) -> int | None:
-    """Return the row of the message that begins at a physical offset, or None."""
     row = int(np.searchsorted(offsets, physical_offset)) if offsets[0] < physical_offset else 0
     return row if row < len(offsets) and offsets[row] == physical_offset else None

@@ -1,7 +1,7 @@
 """The rules of a broker's start, by version, and its effects on a store.
 
-A broker's start has two parts: first load(), then start(). load() recovers first the queues and then the log. The
-broker locks the store later, in start(). After the recovery, load() cuts the queues and the log to the same end.
+A start has two parts. load() recovers first the queues and then the log, and cuts both to the same end. Only then, in
+start(), does the broker lock the store.
 
 The rules go by exact version, from 4.1.0 to 5.5.1. `--broker-version` names the version. Without it, rmqctl takes 4.7.1
 for the profile 4.7, 4.9.7 for 4.9, 5.3.3 for 5.3 and 5.5.0 for 5.4. What changed, and when:
@@ -23,16 +23,15 @@ for the profile 4.7, 4.9.7 for 4.9, 5.3.3 for 5.3 and 5.5.0 for 5.4. What change
 | 5.5.1   | the min offset of a queue without files is 0                                                      |
 
 **1. Load.** The store does not load if a log file or a queue file does not have the configured length, or if a file
-name is not an offset. With enableConsumeQueueExt, this is also so for the files of consumequeue_ext/. Since 5.1.0, it
+name is not an offset; with enableConsumeQueueExt, this also goes for the files of consumequeue_ext/. Since 5.1.0, it
 does not load with a folder in index/ that is named as an index file. A file with a name of fewer digits is loaded as
 the last one, and the log then ends where this file ends. Up to 4.4.0, and in 4.9.2, a file of a wrong length and all
 files after it are left out instead: the store starts without their messages.
 
-**2. Queues** (ConsumeQueue.recover). For each queue, the broker checks the last three files. A unit is in use if
-physicalOffset >= 0 and size > 0. The first unit that is not in use ends the queue. The broker deletes later files of
-the queue. Therefore one bad unit can end a queue too early. Older files of the queue are not checked. The *queues' end*
-is the largest max physical offset of all queues. The max physical offset of a queue is the end of its last unit's
-record; up to 4.4.0, it is the start of this record.
+**2. Queues** (ConsumeQueue.recover). The broker checks the last three files of each queue. A unit is in use if
+physicalOffset >= 0 and size > 0. The first unit that is not in use ends the queue, and later files are deleted, so one
+bad unit can end a queue too early. Older files are not checked. The *queues' end* is the largest max physical offset of
+all queues. That of a queue is the end of its last unit's record; up to 4.4.0, it is the start of this record.
 
 **3. Start file.** Without the file `abort`, the log scan begins here:
 
@@ -42,8 +41,8 @@ record; up to 4.4.0, it is the start of this record.
 | 5.3.2, 5.3.3    | the last file that begins at or before the queues' end | records with PHYSICALOFFSET > queues' end |
 | 5.3.4 and later | the same, if its first record is good; else an earlier | the same                                  |
 
-With the file `abort`, all versions begin at the start file and dispatch all good records. The start file is the last
-log file whose first record meets these conditions:
+With the file `abort`, all versions begin at the start file and dispatch all good records. It is the last log file whose
+first record meets these conditions:
 
 - It is a record: its magic code is known (V1; since 5.1.0 also V2) and its storeTimestamp is not 0. Since 5.3.4, the
   record must also be good.
@@ -52,13 +51,13 @@ log file whose first record meets these conditions:
 - Since 5.5.0, its PHYSICALOFFSET is at or before logicsPhysicalOffset of the checkpoint. If that is 0, its
   storeTimestamp is at or before logicsMsgTimestamp.
 
-If no log file can be the start file, the scan begins at the first log file.
+If there is no such file, the scan begins at the first log file.
 
 Since 5.4.0, with and without `abort`, the scan begins at most commitLogRecoverMaxNum (10) files before the end of the
 log. **Queues that miss older messages miss them for good**: of 36 files with 3,000 messages, no queues and no
 checkpoint, 5.5.0 serves the 711 messages of the last 10 files.
 
-Without `abort`, the scan since 5.3.2 compares with `>` instead of `>=` (see the table), which is a bug. The first
+Without `abort`, the scan since 5.3.2 compares with `>` instead of `>=` (see the table), which is a bug: the first
 record without a unit begins exactly at the queues' end, and is not dispatched.
 
 **4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
@@ -76,35 +75,31 @@ record without a unit begins exactly at the queues' end, and is not dispatched.
 | a wrong checksum of an empty body                     | continues (no check)               | continues (no check)    |
 | a missing file                                        | continues (no check)               | continues (no check)    |
 
+So *one flipped bit removes all records after this bit*. "Next file" is the next log file that exists: after missing
+files, the scan continues. If a pre-allocated log file follows a blank, the log ends at the start of that file.
+
 Up to 4.3.1, with `abort`, the scan passes over a record whose lengths do not add up to TOTALSIZE: it counts TOTALSIZE
 bytes, and reads on where these lengths end. If they differ, the log ends at another place than its last record.
 
-Therefore *one flipped bit removes all records after this bit*. In the table, "next file" means the next log file that
-exists. If log files are missing, the scan continues after the missing files. If a pre-allocated log file follows a
-blank, the log ends at the start of the pre-allocated file.
+**5. Cut.** The broker cuts the log where the scan ended, and deletes later log files. The bytes of the remaining log
+files do not change. The broker cuts the queues if the queues' end is at or after the log's end: the queues' end before
+the scan, and since 5.3.4 the one after it. Up to 4.3.1, it cuts the queues always with `abort`, and never without.
+After a cut of the queues, no unit points to the log's end or after it. If the first unit of a queue's last file does,
+the file is deleted; the cut does not check whether this unit is in use. Up to 5.1.4, the log is cut first, since 5.2.0
+the queues. If the log has no file, all queues are deleted; up to 4.4.0, only with `abort`.
 
-**5. Cut.** The broker cuts the log where the scan ended, and deletes later log files. The cut does not change bytes of
-the remaining log files. The broker cuts the queues if the queues' end is at or after the log's end. The queues' end is
-the one before the scan; since 5.3.4, the one after the scan. Up to 4.3.1, the broker cuts the queues always with
-`abort`, and never without. After a cut of the queues, no unit points to the log's end or after it. If the first unit of
-a queue's last file points to the log's end or after it, the file is deleted. In a queue's last file, the cut does not
-check whether the first unit is in use. Up to 5.1.4, the broker cuts first the log and then the queues, since 5.2.0
-first the queues. If the log has no file, all queues are deleted; up to 4.4.0, only with `abort`.
+**6. Minimum offsets** (correctMinOffset). In 4.x, the minimum offset is the queue offset of the first unit in the
+queue's first file that points to the log's start or after it. If there is none, it does not change; before the first
+correction, it is 0. In 5.x, it is the queue's end if the last unit points to a place before the log's start. If the
+last unit points into the log, 5.x finds it by a binary search in the first file. In 5.0.0 to 5.4.0, a store does not
+load if the last file of a queue has no unit.
 
-**6. Minimum offsets** (correctMinOffset). 4.x searches the queue's first file for a unit that points to the log's start
-or after it. The queue offset of the first found unit is the minimum offset. If 4.x finds no unit, the minimum offset
-does not change. Before the first correction, the minimum offset is 0. In 5.x, the minimum offset is the queue's end if
-the last unit points to a place before the log's start. If the last unit points into the log, 5.x finds the minimum
-offset by a binary search in the first file. In 5.0.0 to 5.4.0, a store does not load if the last file of a queue has no
-unit.
+**7. start().** In start(), 4.5.0 to 4.9.8 dispatch the log from the queues' end, or from the log's start if that is
+later, up to the log's end. start() *waits* until this is complete, and forever if the dispatch reaches an offset that
+no log file contains. Then it corrects the minimum offsets again. Up to 4.4.0, and in 5.x, start() dispatches nothing: a
+record gets no unit if the scan does not dispatch it.
 
-**7. start().** In start(), 4.5.0 to 4.9.8 dispatch the log from the queues' end up to the log's end. If the queues' end
-is before the log's start, the dispatch begins at the log's start. start() *waits* until the dispatch is complete. If
-the dispatch reaches an offset that no log file contains, start() waits forever. After the dispatch, start() corrects
-the minimum offsets again. Up to 4.4.0, and in 5.x, start() dispatches nothing: a record gets no unit if the scan does
-not dispatch the record.
-
-The dispatch in start() does not verify checksums. The dispatch does not end at bytes that are not a good record:
+The dispatch in start() does not verify checksums, and does not end at bytes that are not a good record:
 
 | what the dispatch of 4.5.0 to 4.9.8 finds | the dispatch continues at |
 |-------------------------------------------|---------------------------|
@@ -113,18 +108,18 @@ The dispatch in start() does not verify checksums. The dispatch does not end at 
 | lengths that do not add up to TOTALSIZE   | the end of these lengths  |
 
 In the last case, the broker adds TOTALSIZE to its offset, which then differs from the place where it reads. If no blank
-follows in the file, the broker also adds TOTALSIZE to the offset where it continues. A slave (brokerId is not 0) does
-not skip zeros or a bad magic, size or length: its start() waits forever.
+follows in the file, it also adds TOTALSIZE to the offset where it continues. A slave (brokerId is not 0) does not skip
+zeros or a bad magic, size or length: its start() waits forever.
 
-**8. Index** (IndexService.load). With abort, the broker deletes each index file whose endTimestamp is after the
-checkpoint's indexMsgTimestamp. The indexMsgTimestamp is the endTimestamp of the newest full index file. Normally, the
-last index file has a later endTimestamp, and is deleted.
+**8. Index** (IndexService.load). With `abort`, the broker deletes each index file whose endTimestamp is after the
+checkpoint's indexMsgTimestamp, which is the endTimestamp of the newest full index file. So the last index file is
+normally deleted.
 
 **Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo). A record is skipped if it ends at or before the queue's
-max physical offset; up to 4.4.0, if it starts there or before. Since 4.2.0, a record is skipped if its QUEUEOFFSET is
+max physical offset; up to 4.4.0, if it starts there or before. Since 4.2.0, it is also skipped if its QUEUEOFFSET is
 not 0 and is less than the queue's max offset. A dispatched record gets its unit *at the queue's end*, and not at its
-QUEUEOFFSET. If a queue has no files, the queue begins at the QUEUEOFFSET of the first record. If the first unit of a
-queue is not at the start of a file, pre-blank units fill the space before the first unit.
+QUEUEOFFSET. A queue without files begins at the QUEUEOFFSET of its first record; if that is not at the start of a file,
+pre-blank units fill the space before it.
 
 **broker.conf.** These settings change a start, in the versions that know them:
 
@@ -190,9 +185,9 @@ class FolderEntry(NamedTuple):
 
 
 def load_refusal(entries: Iterable[FolderEntry], file_size: int, rules: StartRules) -> str | None:
-    """Return why MappedFileQueue.load fails for a folder.
+    """Return why MappedFileQueue.load fails for a folder, or None if it loads.
 
-    All files must have `file_size` bytes. The result is None if the folder loads.
+    All files must have `file_size` bytes.
     """
     ordered = sorted(entries)
     for number, entry in enumerate(ordered):
@@ -238,7 +233,7 @@ def loads_until(entries: Iterable[FolderEntry], file_size: int, rules: StartRule
 
 
 def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: bool, rules: StartRules) -> str | None:
-    """Return why 5.x does not load a queue.
+    """Return why 5.x does not load a queue, or None.
 
     topics.json and the queue's folder must have the same queue type (queueTypeShouldBe).
     """
@@ -257,10 +252,9 @@ class FileHead(NamedTuple):
 
 
 def head_of_file(raw: bytes, rules: StartRules) -> FileHead:
-    """Return the head of a log file.
+    """Return the head of a log file from at least its first HEAD_SIZE bytes.
 
-    `raw` has at least the first HEAD_SIZE bytes of the file. The bytes may be damaged, because the function does not
-    check them.
+    Nothing is checked: the bytes may be damaged.
     """
     layout = head_of(raw) if rules.knows_ipv6 else HEADS[0]
     at = layout.offset("STORETIMESTAMP")
@@ -268,10 +262,10 @@ def head_of_file(raw: bytes, rules: StartRules) -> FileHead:
 
 
 def safe_timestamp(checkpoint: Checkpoint | None, rules: StartRules) -> int:
-    """Return the time (ms) up to which log and queues were flushed to disk.
+    """Return the time (ms) up to which log and queues were flushed to disk, or 0.
 
-    The search for the start file compares with it. Without a checkpoint, the result is 0
-    (StoreCheckpoint.getMinTimestamp). 5.5.0 and later use logicsMsgTimestamp.
+    The search for the start file compares with it; without a checkpoint, it is 0 (StoreCheckpoint.getMinTimestamp).
+    5.5.0 and later use logicsMsgTimestamp.
     """
     if checkpoint is None:
         return 0
@@ -294,7 +288,7 @@ def is_matched_recover(
     """Return whether the scan may begin at a file, by its first record.
 
     `first` is the head of this record, which must be known. The rule is CommitLog.isMappedFileMatchedRecover; a normal
-    recovery has it since 5.3.4.
+    recovery follows it since 5.3.4.
     """
     if mode is Mode.NORMAL:
         indexed = checkpoint.index_msg_timestamp if checkpoint else 0
@@ -310,10 +304,7 @@ def is_matched_recover(
 
 
 def third_from_end(count: int) -> int:
-    """Return the number of the file where a normal recovery of 4.x begins.
-
-    `count` is the number of files.
-    """
+    """Return the number of the file, of `count`, where 4.x begins without `abort`."""
     return max(count - FILES_FROM_END, 0)
 
 
@@ -329,8 +320,8 @@ def start_file(
 ) -> StartFile:
     """Return the file where the log scan begins, and the reason.
 
-    `bases` has the first physical offset of each file, ascending. The log must have at least one file.
-    `matches(number)` is the result of is_matched_recover for log file `number`.
+    `bases` has the first physical offset of each file, ascending, of at least one file. `matches(number)` is
+    is_matched_recover of that log file.
     """
     last = len(bases) - 1
     if mode is Mode.NORMAL and not rules.recovers_from_queues:
@@ -378,10 +369,7 @@ def scan_from(mode: Mode, base: int, checkpoint: Checkpoint | None, rules: Start
 
 
 def dispatches_from(mode: Mode, rules: StartRules, queues_end: int) -> int | None:
-    """Return the lowest PHYSICALOFFSET of the records that the scan dispatches.
-
-    The result is None if the scan dispatches no record.
-    """
+    """Return the lowest PHYSICALOFFSET that the scan dispatches, or None for none."""
     if mode is Mode.ABNORMAL:
         return None if rules.awaits_confirmation else EVERYTHING
     return queues_end + 1 if rules.recovers_from_queues else None
@@ -446,7 +434,7 @@ class QueueView(Protocol):
 def empty_last_file_refusal(queue: QueueView, rules: StartRules) -> str | None:
     """Return why 5.0.0 to 5.4.0 do not load a queue whose last file has no unit.
 
-    In the last file, correctMinOffset reads at a negative position, and fails. The result is None if the queue loads.
+    In the last file, correctMinOffset reads at a negative position, and fails. None if the queue loads.
     """
     if not rules.fails_on_empty_last_queue_file or queue.last_readable or queue.min_offset >= queue.max_offset:
         return None
@@ -466,10 +454,10 @@ def correct_min_offset(queue: QueueView, log_start: int, rules: StartRules) -> i
 
 
 def _bisected_min_offset(queue: QueueView, log_start: int) -> int:
-    """Return the min offset that 5.x finds by binary search in the first file.
+    """As ConsumeQueue.correctMinOffset of 5.x, by binary search in the first file.
 
-    As in ConsumeQueue.correctMinOffset, the search begins at the old min offset. If the first file begins after the old
-    min offset, the search begins at the start of the first file. The search ends at the end of the first file.
+    The search begins at the old min offset, or at the start of the first file if that is later, and ends at the file's
+    end.
     """
     start = max(queue.min_offset, queue.first)
     high = queue.first + queue.readable - 1

@@ -1,8 +1,7 @@
 """A batch consume queue of 5.x in a simulated recovery (BatchConsumeQueue).
 
-The simulation loads, cuts and fills the queue by the broker's rules, but writes nothing. A batch queue differs from a
-consume queue in two ways. The max physical offset of a batch queue is the *start* of the last batch's record. The units
-of a batch queue contain the queue offsets.
+It is loaded, cut and filled by the broker's rules; nothing is written. Two things differ from a consume queue: its max
+physical offset is the *start* of the last batch's record, and its units contain the queue offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NO_BATCH = -1  # the min offset of a queue without units
 
 
 class _File:
-    """A file of a batch consume queue; the file is on disk or new.
+    """A file of a batch consume queue, on disk or new.
 
     `wrote` is the number of units in use. `new` has the units that the simulation added, from position `new_from` on.
     """
@@ -52,7 +51,6 @@ class _File:
         return units
 
     def append(self, unit: tuple[int, int, int, int]) -> None:
-        """Add a unit of these _FIELDS after the last unit in use."""
         if not self.new:
             self.new_from = self.wrote
         self.new.append(unit)
@@ -62,10 +60,8 @@ class _File:
 class RecoveredBatchQueue:
     """A simulated batch consume queue with `files`, in ascending order.
 
-    `max_physical_offset` and the queue offsets have the same meaning as in BatchConsumeQueue. Methods raise OSError.
-
-    `deleted` names the files that recovery deletes. `cut_from` is the max offset before the cut, or None if no batches
-    were cut.
+    `max_physical_offset` and the queue offsets are those of BatchConsumeQueue. `deleted` names the files that recovery
+    deletes; `cut_from` is the max offset before the cut, or None if it removed no batches. Methods raise OSError.
     """
 
     def __init__(self, topic: str, queue_id: int, files: Sequence[MappedFile], units_a_file: int) -> None:
@@ -133,11 +129,10 @@ class RecoveredBatchQueue:
         self.max_physical_offset, self.max_offset = NO_QUEUE, 0
 
     def correct_min_offset(self, log_start: int, start: StartRules) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
-        """Find the min offset of the queue.
+        """Find the min offset of the queue; return None, or why a broker fails.
 
-        In the first file, the search skips batches whose records are before the log's start. The min offset is the
-        queue offset after the last skipped batch. If no batch is skipped, the min offset is the base offset of the
-        first batch.
+        The search in the first file skips batches whose records are before the log's start. The min offset is the queue
+        offset after the last skipped batch, or without one the base offset of the first batch.
         """
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:

@@ -1,8 +1,8 @@
 """A consume queue in a simulated recovery.
 
-The simulation loads, cuts and fills the queue by the broker's rules, but writes nothing. The table FILL_STATES has one
-row for each queue. The kernel `queue_simulate` updates the table. A simulated queue has the units on disk and new
-units. The simulation does not keep the contents of a new unit, unless its record has a wrong PHYSICALOFFSET.
+It is loaded, cut and filled by the broker's rules; nothing is written. Its state is a row of the table FILL_STATES,
+which the kernel `queue_simulate` updates. It has the units on disk and new ones; the content of a new unit is not kept,
+unless its record has a wrong PHYSICALOFFSET.
 """
 
 from __future__ import annotations
@@ -33,15 +33,12 @@ _ON_DISK, _NEW, _PRE_BLANK = range(3)
 
 
 class _OddUnit(NamedTuple):
-    """A new unit whose record has a wrong PHYSICALOFFSET.
-
-    `end_before` is the physical offset where the previous unit's record ends.
-    """
+    """A new unit whose record has a wrong PHYSICALOFFSET."""
 
     queue_offset: int
     physical_offset: int
     size: int
-    end_before: int
+    end_before: int  # physical offset where the previous unit's record ends
 
 
 class _Stretch(NamedTuple):
@@ -63,7 +60,7 @@ class UnitReader:
     ) -> int:
         """Return the first unit in [start, end) where the kernel `stop` stops, or `end`.
 
-        What the file lacks is zeros. The first unit is at the file's start, even if the file's name is no multiple of
+        Missing bytes of the file read as zeros. Units count from the file's start, even if its name is no multiple of
         20. Raises OSError.
         """
         step = _UNITS_FIRST
@@ -83,7 +80,7 @@ class UnitReader:
 class FillTable:
     """The table FILL_STATES, a row for each queue, and what all queues share.
 
-    `rows` is replaced by a longer array while the table grows, so no caller may keep `rows`.
+    `rows` is replaced by a longer array as the table grows: callers must not keep it.
     """
 
     def __init__(self, start: StartRules, units_a_file: int) -> None:
@@ -113,9 +110,9 @@ class SmallQueues:
         self._units: list[bytes] = []
 
     def add(self, row: int, files: Sequence[MappedFile]) -> bool:
-        """Add the queue of row number `row`, and return whether this was possible.
+        """Add the queue of row number `row`, or return False if that is not possible.
 
-        Otherwise, it has to be recovered alone. Raises OSError.
+        Such a queue has to be recovered alone. Raises OSError.
         """
         is_one = len(files) == 1 and files[0].size and files[0].file_from_offset % _UNIT_SIZE == 0
         content = files[0].content if is_one else None
@@ -135,9 +132,8 @@ class SmallQueues:
 def begin_at_first_unit(states: Rows, log_start: int, start: StartRules) -> Flags:
     """Correct the min offsets of queues whose units all point into the log.
 
-    In 4.x, the min offset becomes the queue offset of the first unit. In 5.x, the min offset is correct if it is at or
-    after the first unit (`rules.correct_min_offset`). The result has True for each queue with a correct min offset.
-    `states` are rows of FILL_STATES.
+    Of `states` (rows of FILL_STATES), return which then have a correct min offset. In 4.x, it becomes the queue offset
+    of the first unit. In 5.x, it is correct if it is at or after the first unit (`rules.correct_min_offset`).
     """
     known = queue_simulate.are_from(states, log_start)
     if start.expired_queue_begins_at_end:
@@ -147,9 +143,9 @@ def begin_at_first_unit(states: Rows, log_start: int, start: StartRules) -> Flag
 
 
 def max_offsets(states: Rows) -> Numbers:
-    """Return the position after the last unit of each queue, int64.
+    """Return the position after the last unit of each queue, int64; 0 without files.
 
-    The position is 0 if the queue has no files. `states` are rows of FILL_STATES.
+    `states` are rows of FILL_STATES.
     """
     ends: Numbers = np.where(states["has_files"] != 0, states["base"] + states["wrote"], 0)
     return ends
@@ -234,10 +230,9 @@ class RecoveredQueue:
             state["leads_to"] = 0  # pre-blanks point to 0
 
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
-        """Dispatch one message.
+        """Dispatch one message, by its stored PHYSICALOFFSET.
 
-        `physical_offset` is the PHYSICALOFFSET of the message. `is_odd` is True if `physical_offset` is not the
-        position of the message in the log.
+        `is_odd` is True if the message is at another position in the log.
         """
         state, before = self._state, self.max_offset
         physical_end = int(state["max_physical_offset"]) if state["has_files"] else self._after(0, PRE_BLANK_SIZE)
@@ -331,7 +326,7 @@ class RecoveredQueue:
         return physical_offset + (1 if self._state["by_start"] else size)
 
     def _file_at(self, queue_offset: int) -> MappedFile | None:
-        """Return the file on disk with a unit, the last one of several, or None."""
+        """Of several files with the unit, the last one counts."""
         files = chain(self._files[-1:], self._files, self._left_out)
         return next((file for file in files if 0 <= queue_offset - _base_of(file) < self._table.units_a_file), None)
 
@@ -357,7 +352,7 @@ class RecoveredQueue:
         self._files = self._files[:number]
 
     def _delete_last(self) -> None:
-        """Delete the last file, and treat the previous file as full."""
+        """Afterwards, the previous file counts as full."""
         state = self._state
         base = int(state["base"])
         state["wrote"] = self._table.units_a_file
@@ -411,7 +406,7 @@ def _base_of(file: MappedFile) -> int:
 
 
 def _unit_of(file: MappedFile | None, queue_offset: int) -> tuple[int, int]:
-    """Return physical offset and size of a unit; what the file lacks is zeros."""
+    """Missing bytes of the file read as zeros."""
     raw = file.read((queue_offset - _base_of(file)) * _UNIT_SIZE, _UNIT_SIZE) if file is not None else b""
     physical_offset, size, _ = CQ_UNIT.struct.unpack(raw.ljust(_UNIT_SIZE, b"\0"))
     return physical_offset, size

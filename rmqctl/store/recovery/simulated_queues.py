@@ -1,7 +1,7 @@
 """All queues in a simulated recovery.
 
-The simulation loads, cuts and fills the queues by the broker's rules, but writes nothing. The simulation does not keep
-the contents of a new unit, unless its record has a wrong PHYSICALOFFSET.
+They are loaded, cut and filled by the broker's rules; nothing is written. The content of a new unit is not kept, unless
+its record has a wrong PHYSICALOFFSET.
 """
 
 from __future__ import annotations
@@ -55,14 +55,11 @@ _NO_ROW = -1
 
 
 class BuiltSpan(NamedTuple):
-    """A rebuilt queue with the queue offsets [min_offset, max_offset).
-
-    `physical_end` is the physical offset at the end of the last unit's record.
-    """
+    """A rebuilt queue with the queue offsets [min_offset, max_offset)."""
 
     min_offset: int
     max_offset: int
-    physical_end: int
+    physical_end: int  # where the last unit's record ends
 
 
 class Undispatchable(NamedTuple):
@@ -79,8 +76,8 @@ NOTHING_BUILT: BuiltSpans = {}
 class RecoveredQueues:
     """The queues of `store` in a simulated recovery, and the rebuilt queues `built`.
 
-    The queues follow the rules `start`. `builder` must have made the messages for `fill`. Methods raise OSError if
-    a queue cannot be read.
+    They follow the rules `start`. The messages for `fill` must come from `builder`. Methods raise OSError if a queue
+    cannot be read.
     """
 
     def __init__(
@@ -107,10 +104,7 @@ class RecoveredQueues:
         self.undispatchable: Undispatchable | None = None
 
     def load(self) -> str | None:
-        """Load and recover all queues.
-
-        The result is None, or the reason why the broker does not load the queues.
-        """
+        """Load and recover all queues; return why the broker does not load them, or None."""
         small = SmallQueues(self._table)
         for key, queue in self._store.queues.items():
             is_batch = isinstance(queue, BatchConsumeQueue)
@@ -143,10 +137,7 @@ class RecoveredQueues:
 
     @property
     def end(self) -> int:
-        """Return the largest max physical offset of all queues.
-
-        The result is NO_QUEUE if no queue has a unit.
-        """
+        """Return the largest max physical offset of all queues; NO_QUEUE without a unit."""
         plain = self._table.rows["max_physical_offset"][: len(self._rows)]
         batch = (queue.max_physical_offset for queue in self._queues.values() if isinstance(queue, RecoveredBatchQueue))
         return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)) - self._start.repeats_by_start, *batch)
@@ -166,9 +157,9 @@ class RecoveredQueues:
                 row += 1
 
     def put(self, message: Message, found_at: int) -> None:
-        """Dispatch one message that the broker accepts.
+        """Dispatch one message that the broker accepts, at physical offset `found_at`.
 
-        It is at the physical offset `found_at`. The stored one, `message.physical_offset`, may be wrong.
+        The stored `message.physical_offset` may be wrong.
         """
         if message.physical_offset == found_at:
             self.fill(self._builder.of(message).messages)
@@ -244,7 +235,6 @@ class RecoveredQueues:
         return Undispatchable(message.physical_offset, why)
 
     def _know_queues_of(self, messages: Rows) -> None:
-        """Add a row for each new queue of `messages`."""
         if len(self._row_of_number) < len(self._builder.queues):
             more = np.full(len(self._builder.queues), _NO_ROW, np.int32)
             self._row_of_number = np.concatenate((self._row_of_number, more))
@@ -268,7 +258,7 @@ class RecoveredQueues:
     def _add(
         self, key: QueueKey, queue: UnitQueue | None, files: Sequence[MappedFile] = ()
     ) -> RecoveredQueue | RecoveredBatchQueue:
-        """Add a queue with its state; `queue` is None for a queue without a folder."""
+        """`queue` is None for a queue without a folder."""
         row = self._rows[key] = len(self._rows)
         self._table.extend_to(row)
         if queue.unit_size != CQ_UNIT.size if queue else key[0] in self._batch_topics:
@@ -288,7 +278,6 @@ class RecoveredQueues:
         return self._queues[key]
 
     def _folder_refusal(self, key: QueueKey, queue: UnitQueue, *, is_batch: bool) -> str | None:
-        """Return why the broker does not load a queue or its extension, or None."""
         conf = self._store.conf
         ext_size = conf.consumequeue_ext_file_size if conf.consumequeue_ext_enabled and not is_batch else None
         if ext_size and (refusal := self._refusal_of(store_path.CONSUMEQUEUE_EXT, key, ext_size)):
@@ -330,7 +319,7 @@ def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
 
 
 def _usual_size(store: ReadOnlyStore) -> int:
-    """Return the most common file length of consume queues, or the largest one."""
+    """Return the most common file length of consume queues; of several, the largest."""
     plain = [queue for queue in store.queues.values() if not isinstance(queue, BatchConsumeQueue)]
     sizes = Counter(file.size for queue in plain for file in queue.queue.files if file.size)
     return max(sizes, key=lambda size: (sizes[size], size), default=geometry_of_conf(store.conf).consumequeue_file_size)

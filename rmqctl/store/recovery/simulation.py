@@ -1,6 +1,6 @@
-"""The simulation of a broker's restart.
+"""A broker's restart, simulated by `rmqctl.store.recovery.rules`.
 
-The simulation applies the rules of `rmqctl.store.recovery.rules` and does not change the store.
+It does not change the store.
 """
 
 from __future__ import annotations
@@ -45,38 +45,27 @@ SMALL_CATCH_UP = 16 * 1024 * 1024
 
 
 class RestartedQueue(NamedTuple):
-    """A queue after the simulated restart; offsets are in units.
-
-    `lost` is the number of messages that the queue loses. `cut_from` is the max offset before the cut, or None if no
-    units were cut. `deleted` names the deleted files of the queue.
-    """
+    """A queue after the simulated restart; offsets are in units."""
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
-    lost: int
-    cut_from: int | None
-    deleted: tuple[str, ...]
+    lost: int  # messages
+    cut_from: int | None  # max offset before the cut; None: no unit was cut
+    deleted: tuple[str, ...]  # names of files
 
 
 @dataclass(frozen=True)
 class RestartOutcome:
-    """The result of a broker's restart; offsets are in bytes.
-
-    If the broker does not load the store, `refused` is the reason, and the other fields have no meaning. If start()
-    waits forever, `hangs` is the reason. If start() waits forever, `hangs_at` is the physical offset that is missing in
-    the log. `lost` counts messages after the log's end, by the rules in `rmqctl.store.recovery.data_loss`. Messages in
-    `deleted_log_files` are part of `lost`. `start_file_path` is the file where the scan begins, and `start_file` has
-    the reason. If the log has no file, `start_file_path` and `start_file` are None.
-    """
+    """The result of a broker's restart; offsets are in bytes."""
 
     profile: Profile
     mode: Mode
-    refused: str | None = None
-    hangs: str | None = None
-    hangs_at: int | None = None
-    start_file_path: str | None = None
+    refused: str | None = None  # why the broker does not load the store; the other fields then have no meaning
+    hangs: str | None = None  # why start() waits forever
+    hangs_at: int | None = None  # the physical offset that start() waits for, which is missing in the log
+    start_file_path: str | None = None  # where the scan begins; None, as start_file, if the log has no file
     start_file: StartFile | None = None
     end: ScanEnd | None = None
     queues_end: int = rules.NO_QUEUE
@@ -84,6 +73,7 @@ class RestartOutcome:
     min_phy_offset: int = NO_LOG_START
     max_phy_offset: int = 0
     lost: DataLoss = field(default_factory=DataLoss)
+    """Messages after the log's end, also in deleted files (`rmqctl.store.recovery.data_loss`)."""
     deleted_log_files: tuple[str, ...] = ()
     dropped_index_files: tuple[str, ...] = ()
     queues: tuple[RestartedQueue, ...] = ()
@@ -113,12 +103,12 @@ class RestartOutcome:
 class RestartSimulation:
     """Simulates one restart of a broker on `store`.
 
-    The rules are those of the version of `profile`, with the settings of broker.conf. The caller scans the log, calls
-    `on_messages` and `damage`, and at the end `finish`. If `mode` is None, the mode depends on whether the file `abort`
-    exists. `builder` makes the dispatch columns for `on_messages`. If the broker does not load the store, `refused` is
-    the reason. If `refused` is set, all other results have no meaning. The caller's scan must begin at or before
-    `scanned_from`. `built` are rebuilt queues that the simulation adds to the queues of `store`. Raises OSError if log
-    or queues cannot be read.
+    The rules are those of the version of `profile`, with the settings of broker.conf. If `mode` is None, it depends on
+    whether the file `abort` exists. `built` are rebuilt queues that are added to those of `store`.
+
+    If the broker does not load the store, `refused` is the reason, and all other results have no meaning. Otherwise the
+    caller scans the log from `scanned_from` or before, calls `on_messages` (with columns from `builder`) and `damage`,
+    and at the end `finish`. Raises OSError if log or queues cannot be read.
     """
 
     def __init__(
@@ -247,7 +237,6 @@ class RestartSimulation:
         return tuple(dropped)
 
     def _config_refusal(self) -> str | None:
-        """Return why the broker exits (`starts_empty`), or None."""
         folder, storage = self._store.path.part(store_path.CONFIG), self._store.storage
         for name in CONFIGS:
             config = self._store.config(name)
@@ -362,7 +351,7 @@ class RestartSimulation:
                 reput.on_messages(item.result.messages, log_end)
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
-        """Return the log files after the log's end, and all log files of 0 bytes."""
+        """Files of 0 bytes are among them, wherever they are."""
         files = filter(self._log.loads, self._store.commit_log.queue.files)
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
 
