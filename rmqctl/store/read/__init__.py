@@ -1,1 +1,1 @@
-"""The modules that read a store's log, queues, index and offsets."""
+"""A store's log, queues, index and offsets, for reading only."""

@@ -63,7 +63,7 @@ class ClockFall(NamedTuple):
 
 
 class ClockWatch:
-    """Finds falls in the store times of messages, which it gets in log order."""
+    """Finds falls in the store times of messages, given in log order."""
 
     def __init__(self) -> None:
         self._falls: list[ClockFall] = []
@@ -96,7 +96,6 @@ class ClockWatch:
 def _falls(
     offsets: Numbers | Sequence[int], times: Numbers | Sequence[int], numbers: Iterable[int]
 ) -> Iterator[ClockFall]:
-    """Yield the falls at the messages with the given numbers."""
     for number in numbers:
         if 2 <= number < len(times) - 1:
             first, before, at, following = (int(time) for time in times[number - 2 : number + 2])
@@ -146,7 +145,6 @@ def _message_from(log: CommitLog, place: int) -> Message | None:
 
 
 def _between(log: CommitLog, one: Message, two: Message) -> Iterator[ClockFall]:
-    """Yield the falls between two messages, if times fall from one to the other."""
     if two.store_timestamp >= one.store_timestamp - FALL_MS:
         return
     begin, end = one.physical_offset, two.physical_offset

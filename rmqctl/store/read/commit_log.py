@@ -1,14 +1,15 @@
 """Read the commit log from its first byte to its end.
 
-A scan of the log is either strict or lenient. A strict scan stops at the first damage. The recovery of a broker stops
-at a damage, unless `is_served` is True for the damage. A lenient scan reports each damage and reads to the end of the
-last file. After a damage, a lenient scan continues at the next record with right lengths and the right PHYSICALOFFSET.
+A strict scan stops at the first damage, as a broker's recovery does unless the damage `is_served`. A lenient scan
+reports each damage and reads to the end of the last file; after a damage, it continues at the next record with right
+lengths and the right PHYSICALOFFSET.
 
-The log ends where eight zero bytes are found in place of a record. A broker leaves only zeros after the end of the log:
-in the rest of the last file, and in files allocated in advance. After the end of the log, all bytes that are not zero
-are damage. The code `hole` means that zero bytes in a log file are followed by whole records. The code
-`bytes-behind-end` means that zero bytes in a log file are followed by data without a whole record. The code `no-blank`
-means that a log file does not end with a blank, although the next file continues the log.
+The log ends where a record would begin with eight zero bytes. A broker leaves only zeros after it: in the rest of the
+last file, and in files allocated in advance. Any other byte there is damage:
+
+- `hole`: zeros in a log file are followed by whole records;
+- `bytes-behind-end`: they are followed by data without a whole record;
+- `no-blank`: a log file does not end with a blank, although the next file continues the log.
 """
 
 from __future__ import annotations
@@ -46,21 +47,17 @@ SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # if the results of `take` need more memor
 
 @dataclass
 class ScanSummary:
-    """The current counts and offsets of a scan; offsets and sizes are in bytes.
-
-    `ok_up_to` is the physical offset up to which all records are good. `end` is the physical offset after the last good
-    record. `zeros_from` is the physical offset from which the last files have only zeros.
-    """
+    """The current counts and offsets of a scan; offsets and sizes are in bytes."""
 
     bytes_scanned: int = 0
     messages: int = 0
     blanks: int = 0
     damages: int = 0
-    ok_up_to: int = 0
-    end: int = 0
+    ok_up_to: int = 0  # all records before this physical offset are good
+    end: int = 0  # after the last good record
     incomplete: bool = False
     stopped: str = "not begun"
-    zeros_from: int = OFFSET_MAX
+    zeros_from: int = OFFSET_MAX  # from this physical offset on, the last files have only zeros
 
     @property
     def records(self) -> int:
@@ -90,8 +87,7 @@ class CommitLog:
     """The files of the commit log.
 
     A scan calls `on_progress` every few MiB, with the number of bytes read since the last call. `entries_in` is the
-    folder of DLedger's log files, or None if the store has no DLedger log. In DLedger's log files, each record has a
-    header before it.
+    folder of DLedger's log files, where each record has a header before it, or None.
     """
 
     def __init__(self, queue: MappedFileQueue, entries_in: Path | None = None) -> None:
@@ -107,17 +103,14 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """Return the physical offset of the first byte of the first file.
-
-        The result is 0 if the log has no file.
-        """
+        """Return the physical offset of the log's first byte; 0 if it has no file."""
         return self.queue.min_offset
 
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
         """Return the message, blank or damage at a physical offset.
 
-        The result is None if the log has eight zero bytes at the offset. If no file contains the offset, the result is
-        Damage `outside-log`. If the file cannot be read, the result is Damage `unreadable`.
+        None means eight zero bytes. Where no file is, this is the Damage `outside-log`; in a file that cannot be read,
+        `unreadable`.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -128,7 +121,7 @@ class CommitLog:
             return _unreadable(file, physical_offset, error)
 
     def with_shifted(self, items: Iterable[T], on_damage: Callable[[Damage], object]) -> Iterator[T | Damage]:
-        """Yield items, damage in `shifted_parts`; `on_damage` hears it whole. OSError."""
+        """Yield items, damage in `shifted_parts`; `on_damage` gets it whole. OSError."""
         for item in items:
             if isinstance(item, Damage):
                 on_damage(item)
@@ -139,10 +132,10 @@ class CommitLog:
             yield from (item,) if file is None else shifted_parts(file, item)
 
     def next_record(self, physical_offset: int) -> int | None:
-        """Return the offset of the first record or blank at or after an offset.
+        """Return the offset of the first record or blank at or after an offset, or None.
 
-        The search ends at the end of the file that contains `physical_offset`. The result is None if the search finds
-        no record or blank. The result is None if no file contains the offset, or if the file cannot be read.
+        The search ends with the file that contains `physical_offset`. None also if there is no such file, or it cannot
+        be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -154,17 +147,16 @@ class CommitLog:
         return None if found is None else file.file_from_offset + found
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at a physical offset if its lengths are right.
+        """Return the message with right lengths at a physical offset, or None.
 
-        The content of the message may be damaged. The result is None if no message with right lengths begins at the
-        offset.
+        Its content may be damaged.
         """
         return message_of(self.at(physical_offset))
 
     def files_in_use(self) -> list[MappedFile]:
-        """Return the files up to the last file that begins with a record.
+        """Return the files up to the last one that begins with a record.
 
-        Files that were allocated in advance, and have no record, are left out. Raises OSError if a file cannot be read.
+        Files allocated in advance, without a record, are left out. Raises OSError if a file cannot be read.
         """
         count = len(self.queue.files)
         while count and not any(self.queue.files[count - 1].read(0, BLANK_SIZE)):
@@ -175,9 +167,8 @@ class CommitLog:
     def end(self, hint: int | None = None) -> tuple[int, Message | None]:
         """Return the offset at which a broker's log scan ends, and the last message.
 
-        The result is (physical offset, message). Only the last file in use is scanned. The message is None if the scan
-        finds no message. `hint` is the physical offset of a record in the last file in use, for example from the last
-        unit of a queue. If `hint` is given, the scan begins at the offset `hint`. Raises OSError.
+        Only the last file in use is scanned; the message is None if it has none. `hint` is the physical offset of a
+        record in this file, for example from the last unit of a queue: the scan then begins there. Raises OSError.
         """
         in_use = self.files_in_use()
         if not in_use:
@@ -215,8 +206,7 @@ class CommitLog:
     def path_of(self, physical_offset: int) -> str:
         """Return the name of the file that contains a physical offset.
 
-        If no file contains the offset, return the name of the last file before the offset. If all files begin after the
-        offset, the name is empty.
+        Where no file is, this is the last file before the offset, or "" if all begin after it.
         """
         file = self.queue.at_or_before(physical_offset)
         return file.name if file else ""
@@ -231,8 +221,8 @@ class CommitLog:
     ) -> Iterator[ScanItem]:
         """Yield the messages, blanks and damages of [start, stop) in log order.
 
-        `start` and `stop` are physical offsets. Without `start` and `stop`, the whole log is scanned. If `start` is
-        inside a record, the scan begins with the next record. A strict scan ends after the first damage.
+        Without these physical offsets, the whole log is scanned. If `start` is inside a record, the scan begins with
+        the next one. A strict scan ends after the first damage.
         """
         files = self._files_from(start)
         items = (self._one_by_one(file, start) for file in files)
@@ -254,14 +244,14 @@ class CommitLog:
         check_bodies: bool = True,
         exact: bool = False,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Scan the log from `start` to `stop` with several threads, and yield the items.
+        """Scan the log with several threads; yield the items in log order.
 
-        `threads` is the number of threads; `start` and `stop` are physical offsets. Without `start` and `stop`, the
-        whole log is scanned. The scan begins at the first byte of the file that contains `start`. With `exact`, an item
-        must begin at `start`, and only [start, stop) is read. The items are yielded in log order. Good messages are
-        yielded as `RecordRun`, and blanks and damages one by one. The threads call `take` with the columns of each
-        record run. Without `check_bodies`, a record run may contain messages with a wrong body CRC. In DLedger's log,
-        all items are yielded one by one.
+        Good messages come as `RecordRun`, blanks and damages one by one; in DLedger's log, all items one by one. The
+        threads call `take` with the columns of each record run.
+
+        `start` and `stop` are physical offsets; without them, the whole log is scanned. The scan begins at the first
+        byte of the file that contains `start`. With `exact`, an item must begin at `start`, and only [start, stop) is
+        read. Without `check_bodies`, a record run may contain messages with a wrong body CRC.
         """
         from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
@@ -283,18 +273,17 @@ class CommitLog:
     def scan_by(
         self, items_of: Callable[[MappedFile], Iterator[ScanItem | RecordRun | ZeroTail]], summary: ScanSummary
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of all files, in the same way as `scan_columns`.
+        """Yield the items of all files as `scan_columns` does.
 
-        `items_of` returns the items of one file.
+        `items_of` gives the items of one file.
         """
         files = self.queue.files
         yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
 
     def never_closed(self, zeros: ZeroTail) -> Damage | None:
-        """Return the damage `no-blank` if the log continues after the zeros of a file.
+        """Return the damage `no-blank` if the log continues in a later file, or None.
 
-        `zeros` are the zero bytes from the last record of a file to the end of the file. The result is None if the log
-        does not continue in a later file.
+        `zeros` reach from the last record of a file to its end.
         """
         files = self._files_from(zeros.physical_offset)
         items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
@@ -302,10 +291,7 @@ class CommitLog:
         return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
 
     def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Return the items of one file that begin at `start` or later.
-
-        `start` is a physical offset. Without `start`, return all items of the file.
-        """
+        """Without the physical offset `start`, these are all items of the file."""
         reader = self._reader_of(file)
         position: int | None = 0
         if start is not None and start > file.file_from_offset:
@@ -313,10 +299,7 @@ class CommitLog:
         return FileScan(file, position, reader=reader).items(end_position(file)) if position is not None else iter(())
 
     def _reader_of(self, file: MappedFile) -> type[RecordReader]:
-        """Return the class that reads the records of a file.
-
-        In a DLedger store, log files from the time before DLedger have records without DLedger headers.
-        """
+        """In a DLedger store, log files from before DLedger have no DLedger headers."""
         return EntryReader if file.path.parent == self._entries_in else RecordReader
 
     def _files_from(self, start: int | None) -> Sequence[MappedFile]:
@@ -360,7 +343,7 @@ class CommitLog:
         items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of all files, and the damages between successive files."""
+        """Between the files' items, it yields the damages between successive files."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
@@ -387,22 +370,18 @@ class CommitLog:
 def is_served(damage: Damage) -> bool:
     """Return whether a broker serves a damaged record to consumers.
 
-    The broker's scan goes on after such a record. Of an empty body, brokers do not check the CRC.
+    Its scan goes on after such a record. Brokers do not check the CRC of an empty body.
     """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
 
 
 def _is_passed(item: ScanItem | None) -> bool:
-    """Return whether a starting broker continues its scan after `item`."""
     return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 
 def message_of(item: ScanItem | None) -> Message | None:
-    """Return the message of an item, also a damaged one with right lengths.
-
-    The result is None for a blank, and for damage without a message.
-    """
+    """Return the message of an item, also a damaged one with right lengths, or None."""
     if isinstance(item, Damage):
         return item.message
     return item if isinstance(item, Message) else None

@@ -1,9 +1,8 @@
 """The reader of consume queues: their units, first offsets and end offsets.
 
-The name of a queue file is the byte offset, in the queue, of the file's first unit. Unit n begins at byte n * unit size
-of the queue. The units in use begin in the first queue file. The units in use end before the first unused unit
-(format/cq_unit.py). The last unit in use is found by bisection, because only zeros follow the last unit in use. The
-command `verify` reads every unit.
+A queue file is named by the byte offset, in the queue, of its first unit; unit n begins at byte n * unit size of the
+queue. The units in use begin in the first file and end before the first unused one (format/cq_unit.py). Only zeros
+follow the last unit in use, so it is found by bisection; `verify` reads every unit.
 """
 
 from __future__ import annotations
@@ -26,13 +25,10 @@ _SLOTS_OF_BLOCK = 100  # 2000 bytes of a consume queue: a smaller read takes as 
 
 
 class ScannedEnd(NamedTuple):
-    """The ends of a queue, as queue offsets.
+    """The ends of a queue, as queue offsets."""
 
-    `max_offset` is the offset after the last unit in use. From `data_end` on, the queue has only zeros.
-    """
-
-    max_offset: int
-    data_end: int
+    max_offset: int  # after the last unit in use
+    data_end: int  # from here on, the queue has only zeros
 
 
 class UnitQueue(Protocol):
@@ -46,8 +42,7 @@ class UnitQueue(Protocol):
     def min_offset(self, min_physical_offset: int) -> int:
         """Return the queue offset of the queue's first message that is in the log.
 
-        `min_physical_offset` is the physical offset at which the log begins. If the log has no message of the queue,
-        the result is the max offset.
+        The log begins at `min_physical_offset`. If it has no message of the queue, this is the max offset.
         """
 
     def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
@@ -70,14 +65,13 @@ class UnitQueue(Protocol):
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of one queue file at the queue offsets [queue_offset, end).
 
-        The result is None if no queue file contains the queue offset `queue_offset`.
+        None if no queue file contains `queue_offset`.
         """
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first unit for which `holds` returns True.
+        """Return the first unit for which `holds` is True, or None.
 
-        If `holds` is True for a unit, `holds` must be True for all later units, because the search is a bisection. The
-        result is None if `holds` returns False for every unit.
+        The search is a bisection: where `holds` is True, it must be True for all later units.
         """
 
     def find(self, queue_offset: int) -> CqUnit | None:
@@ -88,14 +82,14 @@ class UnitQueue(Protocol):
 
 
 class UsedTest(Protocol):
-    """A test that decides whether a slot contains a unit in use."""
+    """Decides whether a slot contains a unit in use."""
 
     def __call__(self, raw: bytes, /) -> bool:
         """Return whether `raw`, the bytes of a slot, is a unit in use."""
 
 
 def _end_of_data(file: MappedFile, unit_size: int) -> int:
-    """Return how many slots at the start of a file may have data."""
+    """How many slots at the start of a file may have data."""
     return -(-file.known_data_end // unit_size)
 
 
@@ -113,7 +107,6 @@ class _Slots:
         self._end = _end_of_data(file, unit_size)
 
     def has(self, slot: int, used: UsedTest) -> bool:
-        """Return whether slot number `slot` of the file is in use."""
         if slot >= self._end:
             return False
         number, at = divmod(slot, _SLOTS_OF_BLOCK)
@@ -125,9 +118,9 @@ class _Slots:
 
 
 class _Units:
-    """The slots in the files of a queue; all slots have the same size.
+    """The slots in the files of a queue, each with space for one unit.
 
-    A slot has space for one unit. Slot n begins at byte n * unit size of the queue.
+    Slot n begins at byte n * unit size of the queue.
     """
 
     __slots__ = ("queue", "unit_size")
@@ -144,7 +137,6 @@ class _Units:
         return file.size // self.unit_size
 
     def raw(self, slot: int) -> bytes | None:
-        """Return the bytes of a slot, or None if no queue file contains the slot."""
         file = self.queue.find((slot + 1) * self.unit_size - 1)
         if file is None:
             return None
@@ -159,10 +151,9 @@ class _Units:
         return ((slot, data) for slot, _, data in self.parts(start, end) if data)
 
     def parts(self, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the slots [start, end) in parts, with or without bytes.
+        """Yield the slots [start, end) in parts: (first slot, number of slots, bytes).
 
-        A part is (number of the first slot, number of slots, bytes). The bytes are empty if all slots of the part are
-        in a hole. Slots in missing files are left out.
+        The bytes are empty if the whole part is in a hole. Slots in missing files are left out.
         """
         for file in self.queue.files:
             base = file.file_from_offset // self.unit_size
@@ -171,10 +162,7 @@ class _Units:
                 yield from self._parts_of(file, base, slot, stop)
 
     def _parts_of(self, file: MappedFile, base: int, slot: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the slots [slot, stop) of a file in parts, as `parts` does.
-
-        `base` is the number of the file's first slot.
-        """
+        """As `parts`; `base` is the number of the file's first slot."""
         data_end = min(stop, base + _end_of_data(file, self.unit_size))
         while slot < data_end:
             hole_end = min(base + file.next_data((slot - base) * self.unit_size) // self.unit_size, data_end)
@@ -193,10 +181,7 @@ class _Units:
             yield slot, stop - slot, b""
 
     def blocks_backwards(self) -> Iterator[tuple[int, bytes]]:
-        """Yield all slots in blocks, from the last block to the first.
-
-        The blocks are like those of `blocks`.
-        """
+        """As `blocks`, of all slots, from the last block to the first."""
         for file in reversed(self.queue.files):
             base = file.file_from_offset // self.unit_size
             stop = min(self.slots_of(file), _end_of_data(file, self.unit_size))
@@ -208,10 +193,7 @@ class _Units:
                 stop = start
 
     def last_used(self, used: UsedTest) -> int | None:
-        """Return the number of the last slot in use, or None if no slot is in use.
-
-        The files are searched from the last file to the first, each by bisection.
-        """
+        """Search the files from the last to the first, each by bisection."""
         for file in reversed(self.queue.files):
             count = self._used_in(file, used)
             if count:
@@ -219,10 +201,7 @@ class _Units:
         return None
 
     def _used_in(self, file: MappedFile, used: UsedTest) -> int:
-        """Return the number of slots in use at the start of a queue file.
-
-        If all slots in use are in the first block of the file, the bisection needs only one read.
-        """
+        """If all slots in use are in the file's first block, one read is enough."""
         slots = _Slots(file, self.unit_size)
         count = self.slots_of(file)
         ends_in_first_block = count > _SLOTS_OF_BLOCK and not slots.has(_SLOTS_OF_BLOCK - 1, used)
@@ -257,10 +236,7 @@ class ConsumeQueue:
 
     @property
     def first_offset(self) -> int:
-        """Return the queue offset of the first slot in the queue's files.
-
-        The first slot may be unused. The result is 0 if the queue has no file.
-        """
+        """Return the queue offset of the first slot, used or not; 0 without a file."""
         return self._units.first_slot
 
     @property
@@ -277,8 +253,7 @@ class ConsumeQueue:
     def min_offset(self, min_physical_offset: int) -> int:
         """Return the queue offset of the first unit that points to a message in the log.
 
-        `min_physical_offset` is the physical offset at which the log begins. If the log has no message of the queue,
-        the result is the max offset.
+        The log begins at `min_physical_offset`. If it has no message of the queue, this is the max offset.
         """
         return self.min_and_max(min_physical_offset)[0]
 
@@ -295,7 +270,7 @@ class ConsumeQueue:
     def _small_units(self) -> bytes | None:
         """Return the bytes of the queue's units, without the zeros at the end.
 
-        The result is None if the storage does not cache the units, or if they are longer than the slots of the file.
+        None if the storage does not cache them, or if they are longer than the slots of the file.
         """
         content = self.queue.small_content
         if content is None:
@@ -306,8 +281,8 @@ class ConsumeQueue:
     def _units_in_memory(self, min_physical_offset: int) -> int:
         """Return the number of units in memory, or 0 if the files must be searched.
 
-        The units are in memory if the storage caches the content of the queue's only file. The result is 0 if one of
-        the units is unused, is pre-blank, or points before `min_physical_offset`.
+        They are in memory if the storage caches the queue's only file. 0 also if one of them is unused, pre-blank, or
+        points before `min_physical_offset`.
         """
         small = self._small_units()
         if small is None:
@@ -318,11 +293,10 @@ class ConsumeQueue:
         return len(small) // CQ_UNIT.size
 
     def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
-        """Return the first unit for which `holds` returns True.
+        """Return the first unit for which `holds` is True, or None; never a pre-blank.
 
-        Pre-blank units are never returned. If `holds` is True for a unit, `holds` must be True for all later units,
-        because the search is a bisection. The result is None if `holds` returns False for every unit. `end` is the max
-        offset of the queue, or None if the caller does not know the max offset.
+        The search is a bisection: where `holds` is True, it must be True for all later units. `end` is the queue's max
+        offset, if the caller knows it.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -341,10 +315,7 @@ class ConsumeQueue:
         return CqUnit(queue_offset, *CQ_UNIT.struct.unpack(raw))
 
     def last(self) -> CqUnit | None:
-        """Return the last unit in use.
-
-        The result is None if the queue has no unit in use, or if the last unit in use is a pre-blank unit.
-        """
+        """Return the last unit in use, or None if there is none or it is a pre-blank."""
         last = self._units.last_used(_cq_used)
         unit = self.find(last) if last is not None else None
         return None if unit is None or unit.is_pre_blank else unit
@@ -359,7 +330,7 @@ class ConsumeQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of one queue file at the queue offsets [queue_offset, end).
 
-        The result is None if no queue file has a slot for the queue offset `queue_offset`.
+        None if no queue file has a slot for `queue_offset`.
         """
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
@@ -367,11 +338,10 @@ class ConsumeQueue:
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
         """Return the min offset that a broker sets when it loads the queue.
 
-        The rules are those of RocketMQ's ConsumeQueue.correctMinOffset. `end` is the queue offset after the last loaded
-        unit. The broker searches the first queue file for a unit that points to `min_physical_offset` or to a later
-        offset. The min offset is the queue offset of the first unit found, which may be a pre-blank unit. If the broker
-        finds no unit, the min offset is 0. With `expired_begins_at_end` (5.x), the min offset of an expired queue is
-        `end`. A queue is expired if its last unit points before `min_physical_offset`.
+        As in RocketMQ's ConsumeQueue.correctMinOffset, it is the queue offset of the first unit in the first queue
+        file, pre-blank or not, that points to `min_physical_offset` or later, and 0 if there is none. `end` is the
+        queue offset after the last loaded unit. With `expired_begins_at_end` (5.x), it is the min offset of a queue
+        whose last unit points before `min_physical_offset`.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -390,8 +360,8 @@ class ConsumeQueue:
     def end_by_scan(self) -> ScannedEnd:
         """Return the end of the units in use, and the end of the data, without bisection.
 
-        The queue files are scanned from the last file to the first, until a unit in use is found. In a damaged queue, a
-        bisection could give a wrong result.
+        In a damaged queue, a bisection could be wrong. The files are scanned from the last to the first, until a unit
+        in use is found.
         """
         small = self._small_units()
         if small and _cq_used(small[-CQ_UNIT.size :]):
@@ -415,20 +385,16 @@ class ConsumeQueue:
         return self._units.blocks(start, end)
 
     def parts(self, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the slots [start, end) in parts, with or without bytes.
+        """Yield the slots [start, end): (first queue offset, number of slots, bytes).
 
-        A part is (first queue offset, number of slots, bytes). The bytes are whole slots, in use or not. The bytes are
-        empty if all slots of the part are in a hole of a sparse file, and contain only zeros. Slots in missing files
-        are left out.
+        The bytes are whole slots, in use or not, and empty if the whole part is in a hole of a sparse file (zeros).
+        Slots in missing files are left out.
         """
         return self._units.parts(start, end)
 
     @property
     def slots_end(self) -> int:
-        """Return the queue offset after the last slot of the queue's last file.
-
-        The result is 0 if the queue has no file.
-        """
+        """Return the queue offset after the last slot of the last file; 0 without a file."""
         return self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
 
 
@@ -458,10 +424,9 @@ class BatchConsumeQueue:
         return last.queue_offset + last.batch_size if last else 0
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Return the base offset of the first batch that is in the log.
+        """Return the base offset (of the first message) of the first batch in the log.
 
-        The base offset of a batch is the queue offset of its first message. `min_physical_offset` is the physical
-        offset at which the log begins. If the log has no batch of the queue, the result is the max offset.
+        The log begins at `min_physical_offset`. If it has no batch of the queue, this is the max offset.
         """
         return self.min_and_max(min_physical_offset)[0]
 
@@ -474,9 +439,8 @@ class BatchConsumeQueue:
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
         """Return the min offset that a broker sets when it loads the queue.
 
-        A broker searches the first queue file for a batch that is in the log. The min offset is the base offset of the
-        first batch found. If no batch of the first queue file is in the log, the min offset is the queue offset at the
-        end of the first queue file. If the queue has no batch, the min offset is -1.
+        It is the base offset of the first batch in the first queue file that is in the log, and without such a batch
+        the queue offset at the end of this file. A queue without a batch has -1.
         """
         if self.last() is None:
             return -1
@@ -487,10 +451,9 @@ class BatchConsumeQueue:
         )
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first batch for which `holds` returns True.
+        """Return the first batch for which `holds` is True, or None.
 
-        If `holds` is True for a batch, `holds` must be True for all later batches, because the search is a bisection.
-        The result is None if `holds` returns False for every batch.
+        The search is a bisection: where `holds` is True, it must be True for all later batches.
         """
 
         def behind(slot: int) -> bool:
@@ -509,8 +472,8 @@ class BatchConsumeQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the batches of one queue file, from `queue_offset` to `end`.
 
-        The first returned batch contains `queue_offset`. The last returned batch begins before `end`. The result is
-        None if no batch contains `queue_offset`.
+        The first batch contains `queue_offset`, and the last begins before `end`. None if no batch contains
+        `queue_offset`.
         """
         slot = self._slot_of(queue_offset)
         file = None if slot is None else self.queue.find(slot * BATCH_CQ_UNIT.size)
@@ -533,11 +496,6 @@ class BatchConsumeQueue:
                     yield CqUnit(base, physical_offset, size, tags_code, count)
 
     def _slot_of(self, queue_offset: int) -> int | None:
-        """Return the slot number of the batch that contains a queue offset.
-
-        The result is None if no batch contains the queue offset.
-        """
-
         def base_offset(slot: int) -> int:
             unit = self._unit(slot)
             return unit.queue_offset if unit else -1

@@ -1,7 +1,7 @@
 """The extension of a consume queue (enableConsumeQueueExt).
 
-The extension consists of extension units. A unit of the queue can contain the address of an extension unit instead of a
-tagsCode. An extension unit contains the tagsCode, the store time and the filter bitmap of one unit.
+It consists of extension units, each with the tagsCode, the store time and the filter bitmap of one unit of the queue.
+The unit then contains the address of its extension unit instead of a tagsCode.
 """
 
 from __future__ import annotations
@@ -21,28 +21,26 @@ class ConsumeQueueExt:
         self.queue = queue
 
     def tags_code(self, address: int) -> int | None:
-        """Return the tagsCode of the extension unit at an address.
+        """Return the tagsCode of the extension unit at an address, or None.
 
-        The result is None if no valid extension unit is at the address. Raises OSError.
+        None if no valid extension unit is there. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[1] if unit is not None else None
 
     def size_at(self, address: int) -> int | None:
-        """Return the size of the extension unit at an address, in bytes.
+        """Return the size of the extension unit at an address in bytes, with its bitmap.
 
-        The size of an extension unit includes its bitmap. The result is None if no valid extension unit is at the
-        address. Raises OSError.
+        None if no valid extension unit is there. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[0] if unit is not None else None
 
     @property
     def end(self) -> int:
-        """Return the byte offset after the last extension unit.
+        """Return the byte offset after the last extension unit; 0 without a file.
 
-        To find the last extension unit, the last file is read from its first byte. The result is 0 if the extension has
-        no file. Raises OSError.
+        It reads the last file from its first byte. Raises OSError.
         """
         if not self.queue.files:
             return 0
@@ -54,11 +52,7 @@ class ConsumeQueueExt:
         return file.file_from_offset + at
 
     def _unit_at(self, address: int) -> tuple[int, int] | None:
-        """Return (size, tagsCode) of the extension unit at an address.
-
-        The result is None if no valid extension unit is at the address. The size of a valid extension unit agrees with
-        the length of its bitmap.
-        """
+        """Return (size, tagsCode), or None if the size does not fit the bitmap's length."""
         offset = ext_offset(address)
         file = self.queue.find(offset)
         if file is None:

@@ -1,8 +1,8 @@
 """The scan of one commit log file, up to its blank or the zeros at its end.
 
-A damage does not end the scan. The scan yields each damage with the size of the damaged part. After a damage, the scan
-continues at the next record with right lengths and the right PHYSICALOFFSET. With a ColumnReader, good messages are
-yielded as `RecordRun`. Without a ColumnReader, good messages are yielded one by one.
+A damage does not end the scan: it is yielded with the size of the damaged part, and the scan continues at the next
+record with right lengths and the right PHYSICALOFFSET. With a ColumnReader, good messages come as `RecordRun`,
+otherwise one by one.
 """
 
 from __future__ import annotations
@@ -25,25 +25,18 @@ SECTOR_SIZE = 512
 
 
 class ZeroTail(NamedTuple):
-    """The zeros from the last item of a log file to the end of the file.
+    """The zeros from the last item of a log file to the end of the file."""
 
-    `physical_offset` is the offset of the first zero.
-    """
-
-    physical_offset: int
+    physical_offset: int  # of the first zero
 
 
 class RecordRun(NamedTuple):
-    """A record run: good messages that follow each other without gaps.
-
-    `messages` is the number of messages in the record run. The scan passes the columns of the messages to a callback.
-    `result` is the return value of the callback, or None without a callback.
-    """
+    """Good messages that follow each other without gaps."""
 
     physical_offset: int
-    size: int
-    messages: int
-    result: Any
+    size: int  # bytes
+    messages: int  # their number
+    result: Any  # what the callback returned for their columns; None without a callback
 
     @property
     def end(self) -> int:
@@ -57,8 +50,8 @@ ScanItem = Message | Blank | Damage
 class FileScan:
     """The scan of the items (messages, blanks, damages) of `file`.
 
-    The scan starts at the byte position `position` of the file. An item must begin at `position`. During the scan, the
-    attribute `position` is the position of the next item. `ended` is True when the file has no more items.
+    An item must begin at the byte position `position` of the file; during the scan, this attribute is the position of
+    the next item. `ended` is True when the file has no more items.
     """
 
     def __init__(
@@ -78,9 +71,9 @@ class FileScan:
         self._take = take
 
     def items(self, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Yield the items of a file that begin before the position `stop`.
+        """Yield the items that begin before the position `stop`.
 
-        If `stop` is the `end_position` of the file, all items are yielded.
+        Up to the `end_position` of the file, these are all.
         """
         while not self.ended and self.position < min(stop, end_position(self._file)):
             item = self._record_run(stop) or self._item()
@@ -109,18 +102,17 @@ class FileScan:
 
 
 def end_position(file: MappedFile) -> int:
-    """Return the first position at which no item can begin.
+    """Return the first position at which no item can begin; 0 for an empty file.
 
-    If a file ends without a blank, the Damage `no-blank` can begin at the end of the file. The result is 0 for an empty
-    file.
+    The Damage `no-blank` can begin at the end of a file that ends without a blank.
     """
     return file.size + 1 if file.size else 0
 
 
 def cuts(file: MappedFile, segment_size: int, begin: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
-    """Cut the part [begin, stop) of a file, and yield the positions of segments.
+    """Cut the part [begin, stop) of a file into segments (start, stop).
 
-    The positions are (start, stop). Without `stop`, the last segment ends at the `end_position` of the file.
+    Without `stop`, the last segment ends at the `end_position` of the file.
     """
     end = end_position(file) if stop is None else min(stop, end_position(file))
     for start in range(begin, end, segment_size):
@@ -133,10 +125,10 @@ def cuts(file: MappedFile, segment_size: int, begin: int = 0, stop: int | None =
 def next_readable(
     file: MappedFile, position: int, stop: int | None = None, *, reader: type[RecordReader] = RecordReader
 ) -> int | None:
-    """Return the position of the next record or blank in [position, stop).
+    """Return the position of the next record or blank in [position, stop), or None.
 
-    If a part of the file cannot be read, the search continues at the next sector (512 bytes). After each further read
-    error, the search skips a larger part of the file, up to 1 MiB. The result is None if no record or blank is found.
+    Where the file cannot be read, the search continues at the next sector (512 bytes). Each further read error makes it
+    skip more of the file, up to 1 MiB.
     """
     step = SECTOR_SIZE
     limit = file.size if stop is None else min(stop, file.size)
@@ -150,10 +142,7 @@ def next_readable(
 
 
 def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
-    """Return the message, blank, damage or ZeroTail at `position`.
-
-    If a Damage has no size yet, its size is set to the size of the damaged part.
-    """
+    """Give a Damage without a size that of the damaged part."""
     at = reader.file.file_from_offset + position
     item = reader.at(position)
     if item is None:
@@ -166,10 +155,9 @@ def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
 def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
     """Return the position in the file at which a damage ends.
 
-    A damage ends at the next record. Without a next record, a damaged blank ends at the end of the file. Without a next
-    record, other damage ends after the last non-zero byte of the file. If a possible TOTALSIZE gives a later end, the
-    damage ends there. If fewer than 8 bytes of the file would remain after a damage, the damage ends at the end of the
-    file.
+    It ends at the next record. Without one, a damaged blank ends at the end of the file, other damage after the last
+    non-zero byte, or where a possible TOTALSIZE ends if that is later. It ends at the end of the file if fewer than 8
+    bytes would remain.
     """
     following = reader.next_record(position + 1)
     if following is not None:
@@ -181,10 +169,9 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
 
 
 def _behind_end(reader: RecordReader, position: int) -> Damage:
-    """Return the damage for zero bytes that are followed by other data.
+    """Return the damage for zeros that are followed by other data.
 
-    If a whole record follows the zero bytes in the file, the damage has the code `hole`. If no whole record follows the
-    zero bytes, the damage has the code `bytes-behind-end`.
+    It is a `hole` if a whole record follows, and `bytes-behind-end` otherwise.
     """
     at = reader.file.file_from_offset + position
     following = reader.next_record(position)

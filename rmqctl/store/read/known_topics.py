@@ -1,13 +1,10 @@
 """The topics that exist in a store.
 
-A topic that is missing in topics.json normally counts as deleted.
+A topic that is missing in topics.json normally counts as deleted. It exists if a consumer group has an offset in it:
+then, should it be deleted, its remaining queue does no harm.
 
-The brokers' own topics always exist. Some topics of 4.x brokers are not in any file, for example
-RMQ_SYS_TRANS_OP_HALF_TOPIC. A broker of 4.9.7 needs the queue of RMQ_SYS_TRANS_OP_HALF_TOPIC, and rebuilds it from the
-log.
-
-A topic that is missing in topics.json exists if a consumer group has an offset in the topic. If the queue of a deleted
-topic remains in the store, the queue does no harm.
+The brokers' own topics always exist, although some of 4.x are in no file, for example RMQ_SYS_TRANS_OP_HALF_TOPIC,
+whose queue a broker of 4.9.7 needs and rebuilds from the log.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
 def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
     """Return the queueIds that a broker gives to the consumers of a topic.
 
-    The queueIds are 0 to readQueueNums - 1 (topics.json). A queue with one of the returned queueIds may have no files.
+    They are 0 to readQueueNums - 1 (topics.json); such a queue may have no files.
     """
     listed = store.listed_topics.get(topic)
     count = listed.get(READ_NUMS) if isinstance(listed, dict) else None
@@ -37,7 +34,7 @@ def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
 def why_unreadable(store: ReadOnlyStore, topic: str, queue_id: int) -> str:
     """Return why no consumer can read a queue, or "" if consumers can.
 
-    The rule is PullMessageProcessor's, 4.1.0 to 5.5.1. What brokers read themselves is not asked.
+    The rule is PullMessageProcessor's, 4.1.0 to 5.5.1. It ignores what brokers read themselves.
     """
     listed = store.listed_topics
     if not listed or is_broker_topic(topic):
@@ -56,8 +53,8 @@ def why_unreadable(store: ReadOnlyStore, topic: str, queue_id: int) -> str:
 class KnownTopics:
     """The topics of a store that were not deleted.
 
-    Existing topics are the topics of topics.json, the topics in which groups have offsets, and the brokers' own topics.
-    If topics.json does not exist or is not valid, every topic is treated as existing.
+    They are those of topics.json, those in which groups have offsets, and the brokers' own. If topics.json does not
+    exist or is not valid, every topic counts as existing.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
@@ -66,5 +63,5 @@ class KnownTopics:
         self.names = frozenset([*listed, *in_use])
 
     def __contains__(self, topic: str) -> bool:
-        """Return True if a topic exists, and False if the topic was deleted."""
+        """Return True if a topic exists, and False if it was deleted."""
         return is_listed(topic, self.names)

@@ -1,10 +1,8 @@
 """A scan of the commit log by several threads, with results in log order.
 
-Each file is cut into segments. The first segment of a file begins at the start of the file. A later segment begins at
-the first record found in the segment. The first record of a later segment is a guess, because bytes in a message body
-may look like a record. Each segment reports the position of its first record. A guess is wrong if the previous segment
-ends at a different position. After a wrong guess, the segment is scanned again, from the end of the previous segment. A
-parallel scan has the same result as a scan by one thread.
+Each file is cut into segments. The first begins at the start of the file, a later one at the first record found in it.
+That is a guess, because bytes in a message body may look like a record. It is wrong if the previous segment ends
+elsewhere; then the segment is scanned again from there. So the result is that of a scan by one thread.
 """
 
 from __future__ import annotations
@@ -29,31 +27,22 @@ SEGMENTS_AHEAD = 2
 
 
 class _Segment(NamedTuple):
-    """A segment of the log file `whole`, for one thread.
-
-    The segment is the part [start, stop) of the file, in bytes. With `exact`, an item begins at `start`. `file` is the
-    same file as `whole`, opened a second time for the thread that scans the segment.
-    """
+    """The part [start, stop) of the log file `whole` in bytes, for one thread."""
 
     whole: MappedFile
-    file: MappedFile
+    file: MappedFile  # `whole`, opened a second time for the thread
     start: int
     stop: int
-    exact: bool
+    exact: bool  # an item begins at `start`
 
 
 class Part(NamedTuple):
-    """The items of one part of a log file.
+    """The items of one part of a log file; positions are bytes from its start."""
 
-    `first` is the position of the first item in the part. If no record begins in the part, `first` is None. `position`
-    is the position of the next item after the part. All positions are in bytes from the start of the file. `ended` is
-    True if the file has no more items.
-    """
-
-    first: int | None
+    first: int | None  # position of the first item; None: no record begins in the part
     items: list[ScanItem | RecordRun | ZeroTail]
-    position: int
-    ended: bool
+    position: int  # of the next item after the part
+    ended: bool  # the file has no more items
 
 
 def scan_part(
@@ -68,11 +57,9 @@ def scan_part(
 ) -> Part:
     """Return the items of `file` that begin in [start, stop).
 
-    If `exact` is True, the first item begins at `start`. If `exact` is False, the function searches for the first
-    record or blank from `start` on.
+    With `exact`, the first item begins at `start`; otherwise it is the first record or blank found from there on.
 
-    The messages of a record run either all begin before the physical offset `border`, or all begin at or after
-    `border`.
+    The messages of a record run all begin before the physical offset `border`, or all at or after it.
     """
     first = start if exact else next_readable(file, start, stop)
     if first is None:
@@ -87,11 +74,10 @@ def scan_part(
 class PartJoin:
     """Joins the scanned parts of one log file, in the order of the file.
 
-    The position of a part's first record is a guess. The guessed position is right if the previous part ends at this
-    position. If the guessed position is wrong, the part must be read again. A guess can be wrong, because bytes in a
-    body, or after a blank, can look like a record with the right PHYSICALOFFSET.
+    Where a part begins is a guess: bytes in a body, or after a blank, can look like a record with the right
+    PHYSICALOFFSET. It is right if the previous part ends there; otherwise the part must be read again.
 
-    `position` is the position at which the next part must begin. `ended` is True if the file has no more items.
+    `position` is where the next part must begin. `ended` is True if the file has no more items.
     """
 
     def __init__(self, position: int = 0) -> None:
@@ -101,14 +87,14 @@ class PartJoin:
     def skips(self, stop: int) -> bool:
         """Return whether a part that ends at `stop` can be skipped.
 
-        A part can be skipped if the file has no more items, or if the previous parts end at or after `stop`.
+        That is so if the file has no more items, or the previous parts reach `stop`.
         """
         return self.ended or self.position >= stop
 
     def joins(self, part: Part) -> bool:
-        """Return whether a part begins where the previous part ended.
+        """Return whether a part begins where the previous one ended.
 
-        If a part does not begin where the previous part ended, the part must be read again from `position`.
+        If not, it must be read again from `position`.
         """
         return part.first == self.position
 
@@ -120,10 +106,10 @@ class PartJoin:
 class ParallelScan:
     """A scan of the log files `files` by `threads` threads.
 
-    The scanning threads call `take` with the columns of each record run. The return value of `take` becomes the
-    `result` of the record run. With `only`, the scan reads only these physical offsets, and an item must begin at the
-    first of them. The messages of a record run either all begin before the physical offset `border`, or all begin at or
-    after `border`. Without `check_bodies`, a record run may contain messages with a wrong body CRC.
+    The threads call `take` with the columns of each record run; what it returns becomes the run's `result`. With
+    `only`, the scan reads only these physical offsets, and an item must begin at the first of them. The messages of a
+    record run all begin before the physical offset `border`, or all at or after it. Without `check_bodies`, a record
+    run may contain messages with a wrong body CRC.
 
     Use a ParallelScan as a context manager. Request the items of each file once, in the order of the files.
     """
@@ -166,7 +152,7 @@ class ParallelScan:
         self._executor.shutdown(wait=True)
 
     def items(self, file: MappedFile) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Yield the items of one file, in the same way as `FileScan.items`."""
+        """Yield the items of one file as `FileScan.items` does."""
         join = PartJoin(self._begin_in(file))
         self._top_up()
         while self._pending and self._pending[0][0].whole is file:
@@ -192,11 +178,9 @@ class ParallelScan:
                 self._pending.append((segment, self._executor.submit(self._scan, segment)))
 
     def _begin_in(self, file: MappedFile) -> int:
-        """Return the position in a file at which the scan of the file begins."""
         return 0 if self._only is None else max(self._only.start - file.file_from_offset, 0)
 
     def _end_in(self, file: MappedFile) -> int | None:
-        """Return the position at which the scan of a file ends, or None."""
         return None if self._only is None else max(self._only.stop - file.file_from_offset, 0)
 
     def _scan(self, segment: _Segment) -> Part:

@@ -43,14 +43,11 @@ QUEUE_ID_DIGITS_MAX = 10
 class ReadOnlyStore:
     """The message store in the folder `root`, read through `storage`.
 
-    If a setting is missing in `conf`, its value is found from the store's files. If `storage` is None, the files in
-    `root` are read directly. No method writes to the store. `foreign` has a Damage for each foreign or unreadable file
-    or folder.
+    What `conf` does not set is found from the store's files. If `storage` is None, the files in `root` are read
+    directly. No method writes to the store. `foreign` has a Damage for each foreign or unreadable file or folder.
 
-    A caller that reads only the log sets `log_only`. If the queues are only in RocksDB, `queues` is empty.
-
-    Without `log_only`, LayoutNotSupported is raised for a DLedger log, and for queues that are only in RocksDB. Raises
-    NotAStore or Unreadable.
+    If the queues are only in RocksDB, `queues` is empty. Without `log_only` (for callers that read only the log),
+    LayoutNotSupported is raised for such queues and for a DLedger log. Raises NotAStore or Unreadable.
     """
 
     def __init__(
@@ -85,8 +82,8 @@ class ReadOnlyStore:
     def queues(self) -> dict[QueueKey, UnitQueue]:
         """Return all readable consume queues, by (topic, queueId).
 
-        As in a broker, all consume queues come before the batch consume queues. The queues are found by listing
-        folders. Topic names in messages are never used in paths.
+        As in a broker, all consume queues come before the batch consume queues. They are found by listing folders:
+        topic names in messages are never used in paths.
         """
         plain_topics = self._topics_in(store_path.CONSUMEQUEUE)  # first, as its findings come first
         batch_topics = self._topics_in(store_path.BATCHCONSUMEQUEUE)
@@ -100,7 +97,7 @@ class ReadOnlyStore:
     def topic_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
         """Return the readable consume queues of one topic, by (topic, queueId).
 
-        Only the folders of this topic are listed, and only by the first call.
+        Only the topic's folders are listed, and only by the first call.
         """
         if topic not in self._topic_queues:
             found = self._files_of(store_path.CONSUMEQUEUE, topic, self.conf.consumequeue_file_size)
@@ -121,25 +118,21 @@ class ReadOnlyStore:
         return self.commit_log.queue.allocated + queues + self.index.allocated
 
     def queue(self, topic: str, queue_id: int) -> UnitQueue | None:
-        """Return one consume queue.
+        """Return one consume queue, or None if it does not exist or cannot be read.
 
-        The result is None if the queue does not exist or cannot be read. Only the folders of the topic are listed.
+        Only the folders of the topic are listed.
         """
         return self.topic_queues(topic).get((topic, queue_id))
 
     @property
     def queue_topics(self) -> set[str]:
-        """Return the topics that have a folder for their queues.
-
-        The folder of a topic may have no queue.
-        """
+        """Return the topics that have a folder for their queues, even without a queue."""
         return {*self._topics_in(store_path.CONSUMEQUEUE), *self._topics_in(store_path.BATCHCONSUMEQUEUE)}
 
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
 
-        The check needs at least two log files. Nothing is checked if the log files have different sizes, or if the log
-        has a gap between two files.
+        That takes at least two log files, all of one size and without a gap between them.
         """
         said, files = self.conf.commitlog_file_size, self.commit_log.queue.files
         sizes = {file.size_on_disk for file in files} | {
@@ -155,8 +148,7 @@ class ReadOnlyStore:
     def check_one_queue_type(self) -> None:
         """Raise LayoutNotSupported if a topic has queues in both queue folders.
 
-        The queue folders are consumequeue and batchconsumequeue. Only the owner of the store can decide which folder
-        has the right queues.
+        These are consumequeue and batchconsumequeue; only the owner of the store can decide which has the right queues.
         """
         if not self.queues or not self.conflicting_queues:
             return
@@ -183,9 +175,8 @@ class ReadOnlyStore:
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
         """Return whether the store may have a queue that could not be read.
 
-        The result is True if the queue's folder, or a folder above it, could not be listed. A link out of the store is
-        treated as a folder that could not be listed. Without `queue_id`, the result is True if any queue of the topic
-        may be unread.
+        That is so if its folder, or one above it, could not be listed; a link out of the store counts as such a folder.
+        Without `queue_id`, it may be any queue of the topic.
         """
         known = self.topic_queues(topic) if queue_id is None else self.queue(topic, queue_id)
         if queue_id is not None and known is not None:
@@ -220,17 +211,16 @@ class ReadOnlyStore:
 
     @cached_property
     def tags_are_indexed(self) -> bool | None:
-        """Return whether the index has entries for TAGS.
+        """Return whether the index has entries for TAGS; None if a sample is no answer.
 
-        The result is None if a sample of the index gives no answer. The first call examines the index, and later calls
-        return the same result. Raises Unreadable.
+        Only the first call examines the index. Raises Unreadable.
         """
         return tags_are_indexed(self)
 
     def reopen_queue(self, key: QueueKey) -> None:
         """List the files of a queue again.
 
-        Call this function if the queue is new, or if another program writes to the queue. Raises OSError.
+        Needed if the queue is new, or if another program writes to it. Raises OSError.
         """
         queue = self.queue(*key)
         if queue is not None:
@@ -247,9 +237,9 @@ class ReadOnlyStore:
         del self.index
 
     def checkpoint(self) -> checkpoint.Checkpoint | None:
-        """Return the content of the store's checkpoint file.
+        """Return the content of the checkpoint file, or None.
 
-        The result is None if the checkpoint file does not exist or is too short. Raises OSError.
+        None if it does not exist or is too short. Raises OSError.
         """
         path = self.path.part(store_path.CHECKPOINT)
         if self.storage.entry(path).kind is not Kind.FILE:
@@ -257,26 +247,20 @@ class ReadOnlyStore:
         return checkpoint.decode(self.storage.read_start(path, checkpoint.CHECKPOINT_FILE_SIZE))
 
     def config(self, name: str) -> ConfigFile:
-        """Load the config file config/`name` in the same way as a broker.
-
-        Each config file is loaded only once.
-        """
+        """Load config/`name` as a broker does, once."""
         if name not in self._configs:
             self._configs[name] = load_config(self.storage, self.path.part(store_path.CONFIG), name)
         return self._configs[name]
 
     @property
     def listed_topics(self) -> dict[str, Any]:
-        """Return the topics in config/topics.json, by name, with their entries.
-
-        The result is empty if topics.json does not exist or is not valid.
-        """
+        """Return the entries of topics.json by topic; none if it is missing or not valid."""
         return table(self.config(TOPICS_CONFIG), TOPIC_TABLE)
 
     def list_all(self) -> None:
         """List the folders of all queues and extensions.
 
-        The function adds a Damage to `foreign` for each unreadable or unknown file or folder.
+        `foreign` gets a Damage for each unreadable or unknown file or folder.
         """
         _ = self.queues, self.extensions
 
@@ -284,7 +268,7 @@ class ReadOnlyStore:
     def partly_read(self) -> bool:
         """Return whether a part of the store is missing or could not be read.
 
-        The result is True, for example, if a link is not followed, or if a commit log folder does not exist.
+        Examples: a link that is not followed, a commit log folder that does not exist.
         """
         return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
 
@@ -292,16 +276,14 @@ class ReadOnlyStore:
     def has_unreadable(self) -> bool:
         """Return whether a part of the store could not be read.
 
-        The result is True, for example, if a link is not followed, or if a folder cannot be read.
+        Examples: a link that is not followed, a folder that cannot be read.
         """
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
     def fingerprint(self) -> Fingerprint:
         """Return the state of the files that each start of a broker changes.
 
-        The fingerprint covers the log files, the checkpoint and the abort file. The state of a file consists of its
-        size, mtime, mode, owner and device.
-
+        These are the log files, the checkpoint and the abort file, each with size, mtime, mode, owner and device.
         Raises OSError.
         """
         known = [file.path for file in self.commit_log.queue.files]
@@ -319,10 +301,9 @@ class ReadOnlyStore:
             raise ChangedSince(what, path=str(self.path.root), hint="run it again")
 
     def lock_holder(self) -> int | None:
-        """Return the PID of the broker that has the store open on this host.
+        """Return the PID of the broker that has the store open on this host, or None.
 
-        The result is None if no broker has the store open, if the broker runs on another host, or if the lock file
-        cannot be opened.
+        None also if the broker runs on another host, or if the lock file cannot be opened.
         """
         try:
             return self.storage.lock_holder(self.path.part(store_path.LOCK))
@@ -330,10 +311,10 @@ class ReadOnlyStore:
             return None
 
     def tags_code(self, message: Message) -> int:
-        """Return the tagsCode of a message.
+        """Return the tagsCode of a message, usually the hashCode of TAGS.
 
-        For most messages, the tagsCode is the hashCode of TAGS. For a scheduled message, the tagsCode is the delivery
-        time from the message's unit. If no unit points to a scheduled message, the result is the hashCode of TAGS.
+        That of a scheduled message is the delivery time in its unit. If no unit points to it, it is the hashCode of
+        TAGS.
         """
         if message.topic == SCHEDULE_TOPIC:
             unit = self.unit(SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
@@ -342,11 +323,7 @@ class ReadOnlyStore:
         return tags_code(message.properties)
 
     def _tags_code_of(self, unit: CqUnit, message: Message) -> int:
-        """Return the tagsCode from the unit of a scheduled message.
-
-        If the unit contains the address of an extension unit, the tagsCode is read from the consume queue extension. If
-        the extension has no extension unit at the address, the result is the hashCode of TAGS.
-        """
+        """If the extension lacks the unit's extension unit, it is the hashCode of TAGS."""
         if not is_ext_address(unit.tags_code):
             return unit.tags_code
         extension = self.extensions.get((message.topic, message.queue_id))
@@ -354,19 +331,15 @@ class ReadOnlyStore:
         return tags_code(message.properties) if found is None else found
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> CqUnit | None:
-        """Return the unit at a queue offset of a consume queue.
-
-        The result is None if the queue or the unit does not exist.
-        """
+        """Return the unit at a queue offset of a consume queue, or None."""
         queue = self.queue(topic, queue_id)
         return queue.find(queue_offset) if queue else None
 
     def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
-        """Yield the messages of `topic` that have `key`, in log order.
+        """Yield the messages of `topic` whose UNIQ_KEY or one of KEYS is `key`.
 
-        A message has the key if `key` is its UNIQ_KEY, or one of its KEYS. The messages are found by the index. If a
-        message is damaged, the function yields a Damage instead of the message. If the index points to damaged bytes
-        without a readable record, the function yields a Damage, because the lost record may have had the key.
+        They are found by the index, and come in log order. A damaged message is yielded as its Damage; so is damage
+        without a readable record to which the index points, because the lost record may have had the key.
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)
@@ -377,10 +350,9 @@ class ReadOnlyStore:
                 yield found
 
     def by_time(self, queue: UnitQueue, time: int) -> CqUnit | None:
-        """Return a queue's first unit whose message was stored at `time` or later.
+        """Return a queue's first unit whose message was stored at `time` (ms) or later.
 
-        `time` is in ms. The store time is read from the message in the commit log. The result is None if no message of
-        the queue was stored at `time` or later.
+        The store time is read from the message in the log. None if there is no such message.
         """
         return first_stored_at(self.commit_log, self.falls_before_end(queue), queue, time)
 
@@ -406,8 +378,8 @@ class ReadOnlyStore:
     def _top_level_problems(self) -> list[Damage]:
         """Return the problems in the store's top folder.
 
-        Problems are a commit log folder that does not exist, and a link out of the store. A folder in place of a file
-        such as the checkpoint is a problem. A file in place of the folder config is a problem.
+        These are a commit log folder that does not exist, a link out of the store, a folder in place of a file such as
+        the checkpoint, and a file in place of the folder config.
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
@@ -425,16 +397,12 @@ class ReadOnlyStore:
         ]
 
     def _topics_in(self, part: str) -> dict[str, None]:
-        """Return the topics that have a folder in the queue folder `part`."""
         if part not in self._topic_names:
             self._topic_names[part] = dict.fromkeys(self._folder_names(str(self.path.part(part))))
         return self._topic_names[part]
 
     def _files_of(self, part: str, topic: str, configured: int | None) -> Iterator[tuple[int, MappedFileQueue]]:
-        """Yield (queueId, files) of each readable queue of a topic.
-
-        Files and folders in the topic's folder that belong to no queue are added to `foreign`.
-        """
+        """Whatever in the topic's folder belongs to no queue is added to `foreign`."""
         if topic not in self._topics_in(part):
             return
         folder = f"{self.path.part(part)}/{topic}"
@@ -450,10 +418,7 @@ class ReadOnlyStore:
                 yield int(name), files
 
     def _folder_names(self, text: str) -> list[str]:
-        """Return the names of the folders in the folder with the path `text`.
-
-        Other entries are added to `foreign`.
-        """
+        """Other entries of the folder are added to `foreign`."""
         try:
             entries = self.storage.kinds(text)
             is_link_out = not entries and self.storage.entry(Path(text)).kind is Kind.LINK_OUT
@@ -478,10 +443,7 @@ class ReadOnlyStore:
     def _files(
         self, folder: str, configured: int | None = None, plain: list[PlainFile] | None = None
     ) -> MappedFileQueue | None:
-        """Return the files of a queue or an extension; `plain` as in MappedFileQueue.
-
-        The result is None if the folder cannot be read.
-        """
+        """`plain` is as in MappedFileQueue. None if the folder cannot be read."""
         try:
             files = MappedFileQueue(self.storage, [folder], configured, plain)
         except OSError as error:
@@ -496,10 +458,7 @@ class ReadOnlyStore:
         self._leave_unread(folder)
 
     def _leave_unread(self, folder: Path) -> None:
-        """Record in `_unread` that a folder could not be listed.
-
-        The folder may contain queues that are missing in `queues`.
-        """
+        """`queues` may then lack queues of this folder."""
         self._unread.add(folder.relative_to(self.path.root).parts)
 
     def _not_ours(self, path: Path, kind: Kind) -> Damage:
@@ -509,7 +468,6 @@ class ReadOnlyStore:
 
 
 def _is_queue_id(name: str) -> bool:
-    """Return whether the name of a folder is a queueId."""
     return name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def geometry_of_store(store: ReadOnlyStore) -> Geometry:
     """Return the file sizes of a store, found from its files.
 
-    If the store has no file of a type, the size for this type comes from broker.conf, or is the broker's default.
+    For a type without files, the size is that of broker.conf or the broker's default.
     """
     usual = geometry_of_conf(store.conf)
     used = [queue for queue in store.queues.values() if queue.queue.files]
@@ -36,14 +36,14 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
 
 
 def _most_common(sizes: list[int], default: int) -> int:
-    """Return the most common size, or the first of several equally common sizes."""
+    """Of several equally common sizes, the first."""
     return Counter(sizes).most_common(1)[0][0] if sizes else default
 
 
 def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
     """Return the most common (number of slots, number of entries) of index files.
 
-    The number of entries is the capacity. The result is None if no file is long enough. Raises OSError.
+    The number of entries is the capacity. None if no file is long enough. Raises OSError.
     """
     shapes = [(file.slots, file.capacity) for file in store.index.files if is_long_enough(file)]
     return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
@@ -58,8 +58,7 @@ def is_long_enough(file: IndexFile) -> bool:
 def writes_extension(store: ReadOnlyStore) -> bool:
     """Return whether new queue units get extension units (enableConsumeQueueExt).
 
-    If broker.conf sets enableConsumeQueueExt, the result is its value. If enableConsumeQueueExt is not set, the last
-    units of the queues decide. The result is True if one of the last units has the address of an extension unit.
+    If broker.conf does not say, they do if one of the queues' last units has the address of an extension unit.
     """
     if store.conf.consumequeue_ext_enabled is not None:
         return store.conf.consumequeue_ext_enabled

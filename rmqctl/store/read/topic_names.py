@@ -1,7 +1,4 @@
-"""The names of the topics in a store, and error texts for unknown names.
-
-If a topic name is unknown, the error text proposes the most similar known name.
-"""
+"""The names of the topics in a store, and error texts for unknown names."""
 
 from __future__ import annotations
 
@@ -17,10 +14,8 @@ NAMES_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
 def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
     """Return the error text if a topic does not exist, and None otherwise.
 
-    A topic exists if it has a queue, or if topics.json lists the topic. The error text proposes the most similar known
-    name.
-
-    The result is None if the topic may have queues that could not be read.
+    A topic exists if it has a queue or topics.json lists it; one whose queues may be unreadable has no error either.
+    The text proposes the most similar known name.
     """
     if store.topic_queues(topic) or topic in store.listed_topics or store.is_unread(topic):
         return None

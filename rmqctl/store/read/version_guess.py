@@ -1,12 +1,11 @@
 """A guess of the broker version that wrote a store.
 
-Some files and folders, and some parts of topics.json, are signs of 5.x, because only 5.x writes them. One sign of 5.x
-is the file `abort.bak`, which a broker of 5.x creates at each start. When rmqctl writes in the format of 5.3 or 5.4,
-rmqctl creates `abort.bak`. A 5.x store without messages and without `abort.bak` would look like a 4.x store.
+Only 5.x writes some files, folders, and parts of topics.json: these are its signs. One is the file `abort.bak`, which
+each start of 5.x creates. rmqctl creates it too when it writes in the format of 5.3 or 5.4; otherwise a 5.x store
+without messages would look like one of 4.x.
 
-In a store without signs of 5.x, the last byte of the properties shows the version. Brokers up to 4.9.0 write 0x02 after
-the last property. Brokers from 4.9.1 to 5.1.4 write no 0x02 after the last property. Brokers of 5.2 and later write
-0x02 after the last property.
+Without these signs, the last byte of the properties tells: brokers up to 4.9.0, and since 5.2, write 0x02 after the
+last property, those from 4.9.1 to 5.1.4 do not.
 
 `rmqctl.store.read.index.tag_index` searches for signs of 5.4.
 """
@@ -40,8 +39,8 @@ SAMPLE_RECORDS = 64
 def guess_profile(store: ReadOnlyStore) -> Profile:
     """Return the profile of the broker that wrote the store.
 
-    If the store has no sign of the version, the result is the profile 4.9. If broker.conf sets enabledAppendPropCRC,
-    the result is a profile of 5.x. Only 5.2 and later have the setting enabledAppendPropCRC.
+    Without a sign of the version, it is 4.9, but one of 5.x if broker.conf sets enabledAppendPropCRC, which only 5.2
+    and later have.
     """
     if signs_of_5_4(store):
         return PROFILE_5_4
@@ -53,7 +52,7 @@ def guess_profile(store: ReadOnlyStore) -> Profile:
 def candidate_versions(store: ReadOnlyStore, profile: Profile) -> tuple[str, ...]:
     """Return the versions of `profile` that may have written the store.
 
-    The last byte of the properties narrows them. If it is that of no version of the profile, it narrows nothing.
+    The last byte of the properties narrows them, unless no version of the profile writes it.
     """
     group = [one for one in map(profile_of, VERSIONS) if one.name == profile.name]
     ends = ends_with_separator(store)
@@ -64,7 +63,7 @@ def candidate_versions(store: ReadOnlyStore, profile: Profile) -> tuple[str, ...
 def shows_version(store: ReadOnlyStore) -> bool:
     """Return whether the store shows which broker version wrote it.
 
-    The result is False if the store has no sign of 5.x and the first records have no properties.
+    It does not if it has no sign of 5.x and the first records have no properties.
     """
     return store.conf.writing.property_crc or bool(signs_of_5(store)) or ends_with_separator(store) is not None
 
@@ -84,8 +83,8 @@ def _has_topic_attributes(store: ReadOnlyStore) -> bool:
 def ends_with_separator(store: ReadOnlyStore) -> bool | None:
     """Return whether the properties of the log's first records end with 0x02.
 
-    The majority of the first records decides. In a batch, the properties may end differently, because the client writes
-    these properties. The result is None if the first records have no properties.
+    The majority decides: in a batch, the client writes the properties, and they may end differently. None if the first
+    records have no properties.
     """
     votes = []
     position = store.commit_log.min_offset
@@ -102,8 +101,8 @@ def ends_with_separator(store: ReadOnlyStore) -> bool | None:
 def looks_like_3x(store: ReadOnlyStore) -> bool:
     """Return whether a broker of 3.x wrote the store.
 
-    A store of 3.x has no file `lock` and no sign of 5.x. In every index file of 3.x, hashSlotCount is the number of
-    entries. Brokers of 3.x write no index entries for UNIQ_KEY. The result is False if the index has no entries.
+    Such a store has no file `lock` and no sign of 5.x; in every index file, hashSlotCount is the number of entries, and
+    none is for UNIQ_KEY. False if the index has no entries.
     """
     if store.path.has_lock_file or store.path.version_signs():
         return False
@@ -128,6 +127,6 @@ def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
 def indexes_unique_keys(store: ReadOnlyStore) -> bool:
     """Return whether some of the newest index entries are for UNIQ_KEY.
 
-    Brokers of 4.0 and later write index entries for UNIQ_KEY.
+    Brokers of 4.0 and later write them.
     """
     return any(unique_key_hash(message) in hashes for message, hashes in newest_indexed(store))

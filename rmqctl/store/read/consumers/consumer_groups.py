@@ -1,8 +1,6 @@
 """The consumer groups of a store, with the queues and offsets that they read.
 
-The groups are found in the broker's files in config/ and in topic names.
-
-The following files and topic names show which topics a group reads:
+The broker's files in config/ and topic names show which topics a group reads:
 
     consumerOffset.json         an entry `topic@group` in offsetTable or pullOffsetTable, for any queue
                                 groupTopicMap: a topic of the group (5.4 and later)
@@ -12,9 +10,8 @@ The following files and topic names show which topics a group reads:
     consumerFilter.json         a filter of the group for the topic
     %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
 
-A group may have no stored offset for a queue that it reads. If ConsumerManageProcessor returns 0, a group without an
-offset begins at the queue's first message. If ConsumerManageProcessor returns no offset, the group's client chooses the
-offset. A group without an offset may need every message of the queue.
+A group may have no stored offset for a queue that it reads, and then may need every message of it: the group begins at
+the first message if ConsumerManageProcessor returns 0, and where its client chooses if that returns no offset.
 """
 
 from __future__ import annotations
@@ -57,25 +54,20 @@ POP_SEPARATORS = "_+"
 
 
 class GroupProgress(NamedTuple):
-    """The progress of one consumer group in one queue.
-
-    `offset` is the queue offset up to which the group has consumed, in units. If the broker stores no offset of the
-    group for the queue, `offset` is None.
-    """
+    """The progress of one consumer group in one queue."""
 
     group: str
     topic: str
     queue_id: int
-    offset: int | None
+    offset: int | None  # consumed up to here, in units; None: the broker stores none
 
 
 class ConsumerGroups:
     """The consumer groups that are named in the files of a store.
 
-    `known` has the names of all groups. `without_topic` lists the groups of subscriptionGroup.json that read no topic,
-    or only %RETRY% topics. `without_topic` does not list the groups that every broker adds by itself. The parameter
-    `topics` gives the topics of the store. By default, these are the topics of topics.json, and the topics with a
-    folder for queues.
+    `known` has the names of all groups. `without_topic` lists those of subscriptionGroup.json that read no topic or
+    only %RETRY% topics, except the groups that every broker adds by itself. `topics` are the topics of the store, by
+    default those of topics.json and those with a folder for queues.
     """
 
     def __init__(self, store: ReadOnlyStore, topics: Collection[str] | None = None) -> None:
@@ -98,7 +90,7 @@ class ConsumerGroups:
     def groups_of(self, topic: str) -> set[str]:
         """Return the consumer groups that read a topic.
 
-        For a %RETRY% topic, the result contains the group that `retry_owner` returns.
+        Those of a %RETRY% topic include its `retry_owner`.
         """
         groups = self._groups.get(topic, set())
         return (
@@ -115,7 +107,7 @@ class ConsumerGroups:
     def queues_with_offset(self) -> Iterator[QueueKey]:
         """Yield each queue for which the broker stores an offset of a group.
 
-        The broker may store an offset for a queue that does not exist.
+        The queue itself may not exist.
         """
         yield from self._offsets
 
@@ -145,15 +137,11 @@ class ConsumerGroups:
         return not self.known.isdisjoint(self.groups_of(topic))
 
     def progress(self, key: QueueKey) -> list[GroupProgress]:
-        """Return the progress in a queue, for each group that reads the queue's topic.
-
-        The list is sorted by the names of the groups.
-        """
+        """Return the progress in a queue of each group that reads its topic, by name."""
         offsets = self._offsets.get(key, {})
         return [GroupProgress(group, *key, offsets.get(group)) for group in sorted(self.groups_of(key[0]))]
 
     def _said(self) -> Iterator[tuple[str, str]]:
-        """Yield each (topic, group) pair that a file in config/ names."""
         config = self._store.config
         offsets = config(CONSUMER_OFFSET)
         for name in OFFSET_FILES:
@@ -171,10 +159,9 @@ class ConsumerGroups:
 
 
 def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return the consumer group files in config/ that cannot be loaded.
+    """Return the consumer group files in config/ that exist but cannot be loaded.
 
-    Files that do not exist are not returned. Groups that are named only in unreadable files are missing in
-    `ConsumerGroups`.
+    `ConsumerGroups` lacks the groups that only these files name.
     """
     return [config for config in map(store.config, GROUP_FILES) if config.content is None]
 
@@ -187,10 +174,9 @@ def is_broker_group(group: str) -> bool:
 def retry_owner(rest: str, known: Collection[str], topics: Collection[str] = ()) -> str:
     """Return the consumer group to which the topic %RETRY%`rest` belongs.
 
-    `known` has the names of the known groups. If `rest` is a known group, the result is `rest`. For POP, `rest` can
-    consist of a group, a separator (`_` or `+`) and a topic. The function first searches for the longest known group
-    before a separator. Without a known group, the function searches for one of `topics` after a separator, and prefers
-    the shortest group. If no search succeeds, the result is `rest`.
+    It is `rest` itself if that is one of the groups `known`. For POP, `rest` can be a group, a separator (`_` or `+`)
+    and a topic: then it is the longest known group before a separator, or else the shortest group with one of `topics`
+    after the separator. If neither exists, it is `rest`.
     """
     ends = [at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS]
     found = next((rest[:end] for end in [len(rest), *ends] if rest[:end] in known), None)
@@ -209,10 +195,6 @@ def _strings(found: Any) -> list[str]:
 
 
 def _subscribed(listed: Any) -> list[str]:
-    """Return the topics that the subscriptionDataSet of a group names.
-
-    `listed` is the entry of the group in subscriptionGroup.json.
-    """
     found = listed.get("subscriptionDataSet") if isinstance(listed, dict) else None
     topics = [one.get("topic") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     return _strings(topics)

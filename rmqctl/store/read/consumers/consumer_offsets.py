@@ -1,6 +1,6 @@
 """The queue offsets that consumer groups and delay levels have reached.
 
-A broker stores the offsets in config/consumerOffset.json, config/lmqConsumerOffset.json and config/delayOffset.json.
+A broker stores them in config/consumerOffset.json, config/lmqConsumerOffset.json and config/delayOffset.json.
 """
 
 from __future__ import annotations
@@ -22,17 +22,13 @@ OFFSET_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
 
 
 class StoredOffset(NamedTuple):
-    """The queue offset that a consumer group or delay level has reached.
+    """The queue offset that a consumer group or delay level has reached."""
 
-    `owner` is the name of the group or of the delay level. `offset` is in units. `source` is the name of the config
-    file from which the offset was read.
-    """
-
-    owner: str
+    owner: str  # name of the group or of the delay level
     topic: str
     queue_id: int
-    offset: int
-    source: str
+    offset: int  # in units
+    source: str  # name of its config file
 
 
 def offset_files(conf: BrokerConf) -> tuple[str, ...]:
@@ -52,8 +48,8 @@ def consumer_offsets(store: ReadOnlyStore, names: Collection[str] = ()) -> list[
 
     `names` are the files to read, by default those of `offset_files`.
 
-    The keys in consumerOffset.json and lmqConsumerOffset.json have the form `topic@group`. In offsetTable, the value of
-    a key is a map from queueIds to offsets. In lmqOffsetTable, the value of a key is one offset, for queue 0.
+    Their keys have the form `topic@group`. In offsetTable, the value is a map from queueIds to offsets; in
+    lmqOffsetTable, it is one offset, for queue 0.
     """
     found = []
     names = names or offset_files(store.conf)

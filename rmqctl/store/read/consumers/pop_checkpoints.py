@@ -1,22 +1,19 @@
 """Messages that groups popped and did not acknowledge (5.x).
 
-When a group pops messages, the group's offset moves past the messages. The broker stores a POP checkpoint that points
-to the popped messages. POP checkpoints are messages in rmq_sys_REVIVE_LOG_CLUSTER, with tag `ck` and a JSON body. The
-broker's PopReviveService reads the POP checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP. If a popped message was not
-acknowledged in time, PopReviveService copies the message to a retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed
-a POP checkpoint, the broker may need the popped messages. In a POP checkpoint, `t` is the topic, `q` is the queueId,
-and `so` is the first queue offset of the popped messages.
+When a group pops messages, its offset moves past them, and the broker stores a POP checkpoint that points to them: a
+message in rmq_sys_REVIVE_LOG_CLUSTER with tag `ck` and a JSON body (`t`: topic, `q`: queueId, `so`: first queue
+offset). The broker's PopReviveService reads the checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP, and copies a message
+that was not acknowledged in time to a retry topic. Until it has consumed a checkpoint, the broker may need the popped
+messages.
 
-Until a POP checkpoint is due, the broker keeps the checkpoint as a timer message in rmq_sys_wheel_timer. The property
-REAL_TOPIC of the timer message names rmq_sys_REVIVE_LOG_CLUSTER. When a POP checkpoint is due, the broker copies it to
-rmq_sys_REVIVE_LOG_CLUSTER. The file config/timercheck has the time up to which the broker has copied the due messages.
-Without config/timercheck, every POP checkpoint in rmq_sys_wheel_timer is counted.
+Until a POP checkpoint is due, it is a timer message in rmq_sys_wheel_timer, whose property REAL_TOPIC names
+rmq_sys_REVIVE_LOG_CLUSTER; then the broker copies it there. The file config/timercheck has the time up to which due
+messages were copied; without it, every POP checkpoint in rmq_sys_wheel_timer counts.
 
-Acknowledgements (tags `ack` and `bAck`) are stored in the same topics as POP checkpoints. A broker reads an
-acknowledgement after the POP checkpoint of the same message. `popped_offsets` does not read acknowledgements. For
-`popped_offsets`, a POP checkpoint is open until the broker has processed it. `popped_messages` subtracts acknowledged
-messages. With popConsumerKVServiceEnable (5.3.2 and later), POP checkpoints are in the RocksDB database kvStore/.
-rmqctl cannot read kvStore/, and reports a problem if kvStore/ has data.
+Acknowledgements (tags `ack` and `bAck`) are in the same topics; a broker reads one after the POP checkpoint of the same
+message. `popped_offsets` does not read them: there, a POP checkpoint is open until the broker has processed it.
+`popped_messages` subtracts acknowledged messages. With popConsumerKVServiceEnable (5.3.2 and later), POP checkpoints
+are in the RocksDB database kvStore/, which rmqctl cannot read: if it has data, that is a problem.
 """
 
 from __future__ import annotations
@@ -51,21 +48,17 @@ _TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerl
 
 
 class TimerProgress(NamedTuple):
-    """The progress of a broker's timer message service (5.x).
+    """The progress of a broker's timer message service (5.x)."""
 
-    The timer has delivered the messages that were due before `read_ms` (ms since 1970). The timer has read the units of
-    rmq_sys_wheel_timer before `queue_offset`.
-    """
-
-    read_ms: int
-    queue_offset: int
+    read_ms: int  # messages due before this time (ms since 1970) are delivered
+    queue_offset: int  # the units of rmq_sys_wheel_timer before it are read
 
 
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
     """Return, for each queue and group, the lowest offset of open POP checkpoints.
 
-    The last processed POP checkpoint counts as open, because some of its messages may not be copied yet. If a POP
-    checkpoint or a file cannot be read or parsed, an error text is appended to `problems`.
+    The checkpoint processed last counts as open, because some of its messages may not be copied yet. Of a checkpoint or
+    file that cannot be read or parsed, an error text is appended to `problems`.
     """
     found: dict[QueueKey, dict[str, int]] = {}
     for checkpoint in _bodies(store, [CHECKPOINT_TAG], problems, with_last=True):
@@ -77,7 +70,7 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 def popped_messages(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
     """Return, for each queue and group, the number of unacknowledged popped messages.
 
-    If a POP checkpoint or a file cannot be read or parsed, an error text is appended to `problems`.
+    Of a POP checkpoint or file that cannot be read or parsed, an error text is appended to `problems`.
     """
     popped: dict[PopKey, set[int]] = {}
     acknowledged: dict[PopKey, set[int]] = {}
@@ -100,8 +93,8 @@ def _bodies(
 ) -> Iterator[PopCheckpoint | PopAck]:
     """Yield the POP checkpoints and acknowledgements that are not processed yet.
 
-    Only messages with one of `tags` are decoded. With `with_last`, the message at the committed offset of
-    CID_RMQ_SYS_REVIVE_GROUP is yielded, too. A broker commits the offset of the POP checkpoint that it processed last.
+    Only messages with one of `tags` are decoded. `with_last` adds the one at the committed offset of
+    CID_RMQ_SYS_REVIVE_GROUP: a broker commits the offset of the checkpoint that it processed last.
     """
     revived = {
         (known.topic, known.queue_id): known.offset + (not with_last)
@@ -127,8 +120,8 @@ def _bodies(
 def _has_popped_in_rocksdb(store: ReadOnlyStore) -> bool:
     """Return whether the RocksDB database kvStore/ may have data.
 
-    RocksDB writes new data to .log files, and later to .sst files. If no message was popped, kvStore/ has no .sst file,
-    and its .log files are empty.
+    RocksDB writes new data to .log files, and later to .sst files. If no message was popped, there is no .sst file, and
+    the .log files are empty.
     """
     folder = store.storage.entry(store.path.root / KV_FOLDER)
     if folder.kind is not Kind.DIRECTORY:
@@ -138,11 +131,7 @@ def _has_popped_in_rocksdb(store: ReadOnlyStore) -> bool:
 
 
 def _decoded(message: Message, problems: list[str]) -> PopCheckpoint | PopAck | None:
-    """Decode the body of a POP checkpoint or acknowledgement.
-
-    If the body cannot be parsed, the result is None, and an error text is appended to `problems`. The same error text
-    is appended only once.
-    """
+    """Append an error text to `problems`, each only once, if a body cannot be parsed."""
     try:
         return pop_message.decode(message.properties[TAGS], bytes(message.body))
     except msgspec.MsgspecError as error:
@@ -153,7 +142,6 @@ def _decoded(message: Message, problems: list[str]) -> PopCheckpoint | PopAck | 
 
 
 def _stored(store: ReadOnlyStore, queue: UnitQueue, start: int, tags: Collection[str]) -> Iterator[Message]:
-    """Yield the messages of a queue with one of `tags`, from offset `start` on."""
     codes = {tags_code({TAGS: tag}) for tag in tags}
     first = max(start, queue.min_offset(store.commit_log.min_offset))
     for unit in queue.units(first, queue.max_offset):
@@ -164,7 +152,6 @@ def _stored(store: ReadOnlyStore, queue: UnitQueue, start: int, tags: Collection
 
 
 def _timed(store: ReadOnlyStore, queue: UnitQueue, tags: Collection[str]) -> Iterator[Message]:
-    """Yield the POP messages that the broker's timer has not delivered yet."""
     progress = timer_progress(store)
     for message in _stored(store, queue, 0, tags):
         found = message.properties
@@ -179,7 +166,7 @@ def _timed(store: ReadOnlyStore, queue: UnitQueue, tags: Collection[str]) -> Ite
 def timer_progress(store: ReadOnlyStore) -> TimerProgress:
     """Return the progress of the broker's timer from config/timercheck.
 
-    If config/timercheck does not exist or is too short, the progress is 0. Raises OSError.
+    It is 0 if the file does not exist or is too short. Raises OSError.
     """
     path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is Kind.MISSING:

@@ -1,12 +1,10 @@
 """The index of a store, which finds messages by topic and key.
 
-The index contains no keys, only their hashes. If two keys have the same hash, a look-up by one key finds the messages
-of both keys.
+It has no keys, only their hashes: a look-up also finds the messages of another key with the same hash.
 
-The index entries of a slot are a chain. The slot has the number of its newest entry, and each entry has the number of
-the next older entry. A look-up reads the chain from the newest entry on. In a damaged index file, the chain can be
-endless, because an entry can point to itself or to a newer entry. A look-up stops at an entry that points to itself or
-to a newer entry.
+The entries of a slot are a chain. The slot has the number of its newest entry, and each entry that of the next older
+one. In a damaged file, an entry can point to itself or to a newer one, which would make the chain endless: a look-up
+stops there.
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ SLOTS_MAX = 50_000_000  # ten times the default; a damaged file could claim any 
 class IndexFile:
     """One index file of a store.
 
-    `configured` is the number of hash slots that broker.conf sets, or None. Without `configured`, the number of slots
-    is found from the content of the file. `usual` is the number of slots in an index file of the most common length.
-    Methods raise OSError if the file cannot be read.
+    `configured` is the number of hash slots that broker.conf sets. If it is None, the number is found from the content
+    of the file. `usual` is the number of slots in an index file of the most common length. Methods raise OSError if the
+    file cannot be read.
     """
 
     def __init__(self, file: MappedFile, configured: int | None = None, usual: int = 0) -> None:
@@ -51,11 +49,9 @@ class IndexFile:
     def slots(self) -> int:
         """Return the number of hash slots in the index file.
 
-        If broker.conf sets the number of slots, the result is the number in broker.conf. Without a number in
-        broker.conf, the function tries two guesses: the number for this file's length, and `usual`. If no index file
-        can have this file's length, the function tries `usual` first. A guessed number is right if the header and the
-        entries agree with the number. If both guesses are wrong, the result is computed from the position of the last
-        entry. If the last entry is not found, the result is the first guess.
+        Without a number in broker.conf, it is a guess with which header and entries agree: the number for this file's
+        length, or `usual` (tried first if no index file can have this length). If both are wrong, it is computed from
+        the position of the last entry; if that is not found, the first guess remains.
         """
         if self._configured:
             return self._configured
@@ -85,11 +81,7 @@ class IndexFile:
         )
 
     def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
-        """Return the number of slots, computed from the position of the last entry.
-
-        The function searches the file for endPhyOffset, which is the physical offset in the last entry. The result is
-        None if the last entry is not found.
-        """
+        """Compute the number of slots from where the last entry's endPhyOffset is found."""
         wanted = header.end_phy_offset.to_bytes(8, "big", signed=True)
         before = INDEX_HEADER.size + (header.index_count - 1) * INDEX_ENTRY.size + INDEX_ENTRY.offset("phyOffset")
         for position, block in self.file.blocks():
@@ -110,10 +102,9 @@ class IndexFile:
         return max(0, (self.file.size - self._entries_at) // INDEX_ENTRY.size)
 
     def header(self) -> IndexHeader | None:
-        """Return the file's header, or None if the file is too short for a header.
+        """Return the file's header, or None if the file is too short for one.
 
-        4.x writes indexCount 0 to an index file without entries. For an index file without entries, the returned header
-        has indexCount 1.
+        For a file without entries, indexCount is 1, although 4.x writes 0.
         """
         raw = self.file.read(0, INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size:
@@ -122,9 +113,9 @@ class IndexFile:
         return header if header.index_count or header.hash_slot_count else header._replace(index_count=ENTRY_FIRST)
 
     def phy_offsets(self, key_hash: int) -> list[int]:
-        """Return the physical offsets of all entries with a given key hash, newest first.
+        """Return the physical offsets of all entries with a key hash, newest first.
 
-        The result is empty if the file is shorter than a header.
+        There are none if the file is shorter than a header.
         """
         return self.phy_offsets_of([key_hash])[key_hash]
 
@@ -139,10 +130,9 @@ class IndexFile:
         }
 
     def stored_at(self, key_hash: int, phy_offset: int) -> int | None:
-        """Return the store time (ms since 1970) that an index entry gives.
+        """Return the store time (ms since 1970) of an index entry, or None without one.
 
-        Store times in index entries have no milliseconds. The result is None if the file has no entry with `key_hash`
-        and `phy_offset`.
+        It has no milliseconds.
         """
         header = self.header()
         entries = self._chain(header, self._newest(key_hash)) if header is not None else iter(())
@@ -153,8 +143,8 @@ class IndexFile:
     def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets for a key hash, newest first.
 
-        Only messages with store times in [begin, end] (ms since 1970) are included. Store times in index entries have
-        no milliseconds. The rules are those of RocketMQ's IndexFile.selectPhyOffset.
+        They are those of messages stored in [begin, end] (ms since 1970; in index entries without milliseconds), as in
+        RocketMQ's IndexFile.selectPhyOffset.
         """
         header = self.header()
         found: list[int] = []
@@ -171,14 +161,10 @@ class IndexFile:
         return found
 
     def _newest(self, key_hash: int) -> int:
-        """Return the number of the newest entry in a key hash's slot; 0 for none."""
         return self._slot_of(self.slots, key_hash) if self.slots else 0
 
     def _newest_of(self, key_hashes: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield each key hash, with the number of the newest entry in its slot.
-
-        For many key hashes, the whole slot table is read, because single reads would take more time.
-        """
+        """Read the whole slot table for many key hashes: single reads take longer."""
         if len(key_hashes) < MANY_HASHES or not self.slots:
             yield from ((key_hash, self._newest(key_hash)) for key_hash in key_hashes)
             return
@@ -196,8 +182,7 @@ class IndexFile:
     def _chain(self, header: IndexHeader, newest: int) -> Iterator[IndexEntry]:
         """Yield all entries of a slot, newest first.
 
-        `newest` is the number of the slot's newest entry. Several key hashes can share one slot, so the entries may
-        have different key hashes.
+        Several key hashes can share one slot, so the entries may have different ones.
         """
         number = newest
         below = min(header.index_count, self.capacity)
@@ -211,8 +196,8 @@ class IndexFile:
     def first_reaching(self, phy_offset: int, index_count: int) -> int:
         """Return the number of the first entry that leads to `phy_offset` or later.
 
-        The result is the number after the last entry if all entries lead to earlier offsets. The physical offsets of
-        the entries must be ascending. `index_count` is the number after the last entry.
+        If there is none, this is `index_count`, the number after the last entry. The physical offsets of the entries
+        must be ascending.
         """
         numbers = range(ENTRY_FIRST, max(min(index_count, self.capacity), ENTRY_FIRST))
         return numbers.start + bisect_left(numbers, phy_offset, key=self._phy_offset)
@@ -224,9 +209,8 @@ class IndexFile:
     def entry_blocks(self, index_count: int, count: int, first: int = ENTRY_FIRST) -> Iterator[tuple[int, bytes]]:
         """Yield the index entries in blocks: (number of the first entry, bytes).
 
-        A block has the bytes of `count` whole entries; the last block may have fewer entries. The first yielded entry
-        has number `first`. The last yielded entry has number `index_count` - 1, or a lower number if the file is too
-        short.
+        They have the numbers [first, index_count), or fewer if the file is too short. A block has the bytes of `count`
+        whole entries, the last one possibly of fewer.
         """
         number = first
         end = min(index_count, self.capacity)
@@ -247,10 +231,7 @@ class IndexFile:
         yield from self.entries(max(end - count, ENTRY_FIRST), end)
 
     def entries(self, first: int, end: int) -> Iterator[IndexEntry]:
-        """Yield the index entries with the numbers [first, end).
-
-        All entries are fetched by one read of the file.
-        """
+        """Yield the index entries with the numbers [first, end), in one read."""
         count = max(min(end, self.capacity) - first, 0)
         data = self.file.read(self._entries_at + first * INDEX_ENTRY.size, count * INDEX_ENTRY.size)
         for at in range(0, len(data) - INDEX_ENTRY.size + 1, INDEX_ENTRY.size):
@@ -281,8 +262,8 @@ class IndexFile:
 class IndexService:
     """All index files in `folder`, from the oldest to the newest.
 
-    `foreign` lists the files and folders in `folder` that are not index files. `usual_size` is the most common length
-    of the index files, in bytes. A broker silently resizes index files of an unusual length.
+    `foreign` lists its files and folders that are not index files. `usual_size` is the most common length of the index
+    files in bytes: a broker silently resizes the others.
     """
 
     def __init__(self, storage: Storage, folder: Path, configured_slots: int | None = None) -> None:
@@ -306,10 +287,7 @@ class IndexService:
             self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
 
     def length_problem(self, index_file: IndexFile) -> str | None:
-        """Return what is wrong with a file's length, or None if nothing is wrong.
-
-        Raises OSError.
-        """
+        """Return why a file's length is wrong, or None. Raises OSError."""
         size, usual = index_file.file.size, self.usual_size
         found = f"{size} bytes" if size else "the file is empty"
         if size != usual:
@@ -318,11 +296,10 @@ class IndexService:
         return None if is_usable else f"{found}: no index file has this length"
 
     def files_between(self, begin: int, end: int) -> Iterator[tuple[IndexFile, IndexHeader]]:
-        """Yield the files for a part of the log, and their headers.
+        """Yield the files and headers for the physical offsets [begin, end) of the log.
 
-        The part has the physical offsets [begin, end). The messages of each file must be after those of the file
-        before, or files may be left out. A bisection finds the first file, so most other files are not opened. All
-        opened files are closed at the end. Raises OSError.
+        The first file is found by bisection, so that few files are opened; files may be missed if messages are not
+        after those of the file before. All opened files are closed at the end. Raises OSError.
         """
         headers: dict[int, IndexHeader | None] = {}
 
@@ -362,8 +339,8 @@ class IndexService:
     def not_covered(self, begin: int) -> Iterator[tuple[int, int | None]]:
         """Yield the parts [from, to) of the log that no index file covers.
 
-        The log begins at the physical offset `begin`. `to` is None if the part ends at the end of the log. A part that
-        follows an index file begins with the last record that the file has. Raises OSError.
+        The log begins at the physical offset `begin`. `to` is None at the end of the log. A part that follows an index
+        file begins with the last record that the file has. Raises OSError.
         """
         for first, last in self.spans():
             if first > begin:
@@ -372,17 +349,16 @@ class IndexService:
         yield begin, None
 
     def phy_offsets(self, topic: str, key: str) -> list[int]:
-        """Return the physical offsets for a key in ascending order.
+        """Return the physical offsets for a key, ascending, each once.
 
-        Each physical offset is returned once. Two keys can have the same hash, so some offsets may belong to messages
-        of another key. Raises OSError.
+        Some may belong to messages of another key with the same hash. Raises OSError.
         """
         return self.phy_offsets_by_topic([topic], key).get(topic, [])
 
     def phy_offsets_by_topic(self, topics: Iterable[str], key: str) -> dict[str, list[int]]:
-        """Return a dict from each topic to the result of `phy_offsets` for a key.
+        """Return the `phy_offsets` of a key in each topic that has any.
 
-        Topics without an index entry for the key are left out. Raises OSError.
+        Raises OSError.
         """
         hashes = index_entry.key_hashes(topics, key)
         found: dict[int, set[int]] = {}
@@ -394,8 +370,7 @@ class IndexService:
     def stored_at(self, topic: str, key: str, phy_offset: int) -> int | None:
         """Return the store time (ms since 1970) that the index gives for a message.
 
-        Store times in the index have no milliseconds. The result is None if no entry for the key points to
-        `phy_offset`. Raises OSError.
+        It has no milliseconds. None if no entry for the key points to `phy_offset`. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         times = (file.stored_at(key_hash, phy_offset) for file in self.files)
@@ -404,8 +379,8 @@ class IndexService:
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets for a key, newest first.
 
-        Only messages with store times in [begin, end] (ms since 1970) are included. The rules are those of RocketMQ's
-        IndexService.queryOffset. An offset may appear twice in the result. Raises OSError.
+        They are those of messages stored in [begin, end] (ms since 1970), as in RocketMQ's IndexService.queryOffset: an
+        offset may appear twice. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         found: list[int] = []

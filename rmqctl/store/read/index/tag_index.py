@@ -1,10 +1,9 @@
-"""Functions that find out whether the index of a store has entries for TAGS.
+"""Find out whether the index of a store has entries for TAGS.
 
-Brokers write index entries for TAGS since 5.4.0 (IndexService.buildIndex).
-
-A store with a sign of 5.4 needs index entries for TAGS. Signs of 5.4 are index entries for TAGS, and the folder
+Brokers write them since 5.4.0 (IndexService.buildIndex), and a 5.4 broker finds no message by tag without them. So a
+store with a sign of 5.4 needs them: the signs are such entries, and the folder
 `rmqctl.store.config.store_path.SIGN_OF_5_4`. If the store may be of 5.3 or of 5.4, the user must give the broker
-version. A 5.4 broker finds no message by tag if the index has no entries for TAGS.
+version.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ TAGS_IN_INDEX = "TAGS in the index"
 
 
 class IndexedStore(Protocol):
-    """The attributes of `ReadOnlyStore` that the functions of this module use."""
+    """The attributes of `ReadOnlyStore` that this module uses."""
 
     @property
     def storage(self) -> Storage: ...  # noqa: D102 -- as in ReadOnlyStore
@@ -67,13 +66,11 @@ def signs_of_5_4(store: IndexedStore) -> list[str]:
 def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS.
 
-    The result is True if at least one message of the sample has an index entry for its TAGS. Older messages may have no
-    index entry for their TAGS. Messages without TAGS are ignored. A message is ignored if its TAGS and one of its keys
-    have the same hash. The result is None if all messages of the sample are ignored. In all other cases, the result is
-    False.
+    One message with such an entry is enough for True, as older messages may have none. Messages without TAGS do not
+    count, nor those whose TAGS have the hash of one of their keys. None if no message of the sample counts.
 
-    The sample has the newest entries of the index, and older entries from many places of the index. The newest entries
-    may all belong to messages without TAGS. Raises Unreadable.
+    The sample has the newest entries of the index, and because these may all belong to messages without TAGS, older
+    ones from many places. Raises Unreadable.
     """
     found = None
     for entries in _samples(store):
@@ -86,10 +83,9 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
 
 
 def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
-    """Return whether a message has an index entry for its TAGS.
+    """Return whether `hashes`, from a message's entries, have that of its TAGS.
 
-    `hashes` are the key hashes in the index entries of the message. The result is None if 5.4 writes no index entry for
-    the TAGS of the message. The result is None if the TAGS and one of the message's keys have the same hash.
+    None if 5.4 writes no index entry for them, or if one of the message's keys has the same hash.
     """
     found = message.properties
     tags = _tags_of(message)
@@ -101,10 +97,7 @@ def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
 
 
 def _tags_of(message: Message) -> str:
-    """Return the TAGS for which 5.4 writes an index entry.
-
-    The result is empty if 5.4 writes no index entry for the TAGS of `message`.
-    """
+    """Return the TAGS for which 5.4 writes an index entry, or ""."""
     return (
         ""
         if transaction_type(message.sys_flag) is TransactionType.ROLLBACK
@@ -115,7 +108,7 @@ def _tags_of(message: Message) -> str:
 def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
     """Yield the messages to which the newest index entries point.
 
-    Each message is yielded with the key hashes of the index entries that point to the message. Raises Unreadable.
+    Each comes with the key hashes of its index entries. Raises Unreadable.
     """
     for index_file in store.index.files[-1:]:
         yield from _messages_of(store, _newest_entries(index_file, SAMPLE_ENTRIES))
@@ -124,9 +117,8 @@ def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
 def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
     """Return whether rmqctl must write index entries for TAGS.
 
-    If `profile` is not None, the result is `profile.indexes_tags`. If `profile` is None, signs in the store decide.
-
-    Raises BadRequest if `profile` is None, and a 5.x store with TAGS does not show whether 5.3 or 5.4 wrote the store.
+    The profile says so; without one, signs in the store decide. Raises BadRequest if `profile` is None, and a 5.x store
+    with TAGS does not show whether 5.3 or 5.4 wrote it.
     """
     if profile is not None:
         return profile.indexes_tags
@@ -142,11 +134,7 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 
 
 def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
-    """Yield samples of the index: lists of successive index entries.
-
-    The first sample has the newest entries of the index. Further samples have entries from many places of the newest
-    index files.
-    """
+    """Yield the newest entries, then some from many places of the newest index files."""
     files = store.index.files
     for index_file in files[-1:]:
         yield _newest_entries(index_file, SAMPLE_ENTRIES)
@@ -164,7 +152,6 @@ def _newest_entries(index_file: IndexFile, count: int) -> list[IndexEntry]:
 
 
 def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
-    """Yield lists of a few successive entries, from many places of an index file."""
     try:
         header = index_file.header()
         end = header.index_count if header is not None else 0
@@ -177,7 +164,6 @@ def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
 
 
 def _messages_of(store: IndexedStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
-    """Yield the messages of index entries, with the key hashes of the entries."""
     found: defaultdict[int, set[int]] = defaultdict(set)
     for entry in entries:
         found[entry.phy_offset].add(entry.key_hash)
@@ -195,10 +181,7 @@ def _message_at(store: IndexedStore, offset: int) -> Message | None:
 
 
 def _log_has_tags(store: IndexedStore) -> bool:
-    """Return whether the log has TAGS for which 5.4 writes index entries.
-
-    Only the first records of some log files are examined.
-    """
+    """Only the first records of some log files are examined."""
     files = store.commit_log.files_in_use()
     for file in files[:: max(len(files) // SAMPLE_FILES, 1)]:
         for found in islice(store.commit_log.scan(start=file.file_from_offset, stop=file.end), SAMPLE_RECORDS):
