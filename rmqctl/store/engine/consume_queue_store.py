@@ -1,6 +1,6 @@
 """The consume queues of a store, open for writing.
 
-A queue is created when the first message of the queue is dispatched.
+A queue is created when its first message is dispatched.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 def check_queue(store: ReadOnlyStore, key: QueueKey, log_end: int, batch_topics: frozenset[str]) -> int:
     """Return the max physical offset of a queue that can be opened for writing.
 
-    The result is 0 for a queue without a unit. Raises NeedsRecovery if the queue cannot be opened for writing.
-
-    The last record of the queue must end at or before `log_end`, the log's end. `batch_topics` are the topics whose
-    queues must be batch consume queues. All queue files must have the right length.
+    It is 0 for a queue without a unit. Raises NeedsRecovery if the queue cannot be opened: its last record must end at
+    or before the log's end `log_end`, all its files must have the right length, and queues of `batch_topics`, and no
+    others, must be batch consume queues.
     """
     queue, root = store.queues[key], str(store.path.root)
     last = queue.last()
@@ -53,10 +52,7 @@ def check_queue(store: ReadOnlyStore, key: QueueKey, log_end: int, batch_topics:
 
 
 def _check_lengths(queue: MappedFileQueue) -> None:
-    """Raise NeedsRecovery if a file has a wrong length.
-
-    A broker does not load a queue with a file of a wrong length.
-    """
+    """Raise NeedsRecovery: a broker does not load a file of a wrong length."""
     for damage in queue.anomalies:
         if damage.code == "file-length":
             raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
@@ -68,9 +64,12 @@ class ConsumeQueueStore:
     The log of the store ends at the physical offset `log_end`. New files get the sizes in `geometry`. `offsets` has the
     next queue offset of each existing queue.
 
-    Methods raise OSError. Opening raises NeedsRecovery if the record of a unit ends after the log's end, or if a queue
-    file has a wrong length. Opening raises NeedsRecovery if the type of a queue differs from queue.type in
-    config/topics.json. Opening raises NeedsRecovery if a queue unit refers to a missing unit of consumequeue_ext.
+    Methods raise OSError. Opening raises NeedsRecovery if
+
+    - the record of a unit ends after the log's end;
+    - a queue file has a wrong length;
+    - the type of a queue differs from queue.type in config/topics.json;
+    - a queue unit refers to a missing unit of consumequeue_ext.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
@@ -89,22 +88,18 @@ class ConsumeQueueStore:
 
     @property
     def max_physical_offset(self) -> int:
-        """Return the physical offset after the last record that has a queue unit.
-
-        The result is 0 if no queue has a unit.
-        """
+        """Return the physical offset after the last record that has a queue unit, or 0."""
         return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
 
     def recover_topic_queue_table(self) -> None:
         """Set the next queue offsets to the current ends of the queues.
 
-        Dispatch all messages of the log before a call of `recover_topic_queue_table`. The next new message of a queue
-        gets the queue offset at the end of the queue.
+        Dispatch all messages of the log first.
         """
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
     def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
-        """Return the queue of (topic, queueId); create the queue if it is missing."""
+        """Return the queue of (topic, queueId); create it if it is missing."""
         if key not in self._queues:
             self._queues[key] = self._new_batch_queue(key) if key[0] in self.batch_topics else self._new_queue(key)
         return self._queues[key]
@@ -143,10 +138,7 @@ class ConsumeQueueStore:
         return BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
 
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
-        """Return the writer of a queue's consumequeue_ext.
-
-        `queue` is None for a new queue. The result is None if the store writes no extensions.
-        """
+        """`queue` is None for a new queue."""
         if not self._with_ext:
             return None
         folder, size = self._folder(store_path.CONSUMEQUEUE_EXT, key), self._geometry.consumequeue_ext_file_size

@@ -25,11 +25,11 @@ UPDATES_PER_VERSION = 200  # delayOffsetUpdateVersionStep
 class DelayOffsets:
     """The next queue offset of each delay level, from delayOffset.json in `folder`.
 
-    A delay level that is not in delayOffset.json begins at queue offset 0. In 5.x, delayOffset.json has a dataVersion,
-    which is increased after every 200 updates. `now` returns the time for the dataVersion in ms since 1970.
+    A delay level that is not listed begins at queue offset 0. In 5.x, the file has a dataVersion, which is increased
+    after every 200 updates. `now` returns the time for it in ms since 1970.
 
-    Raises Unreadable if neither delayOffset.json nor delayOffset.json.bak can be loaded. If delayOffset.json cannot be
-    loaded and has no .bak or an empty one, a broker delivers all delayed messages a second time.
+    Raises Unreadable if neither delayOffset.json nor its .bak can be loaded. A broker that cannot load the file, and
+    has no .bak or an empty one, delivers all delayed messages a second time.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int]) -> None:

@@ -1,6 +1,6 @@
 """The dispatch requests of records that were described at their put.
 
-Dispatch does not read the described parts of the log again.
+Dispatch does not read these parts of the log again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ class DescribedPart(NamedTuple):
 
 
 class DescribedLog:
-    """The described parts of the log that are not dispatched yet.
-
-    Any thread may call the methods.
-    """
+    """The described parts of the log that are not dispatched yet, for any thread."""
 
     def __init__(self) -> None:
         self._parts: list[DescribedPart] = []
@@ -56,7 +53,7 @@ class DescribedLog:
     def take(self, start: int, end: int) -> Iterator[DescribedPart]:
         """Remove the parts up to `end`, and yield the parts of [start, end) in log order.
 
-        Successive parts without a gap are yielded as one part.
+        Parts without a gap between them are yielded as one.
         """
         with self._lock:
             taken = sorted((part for part in self._parts if part.end <= end), key=lambda part: part.start)

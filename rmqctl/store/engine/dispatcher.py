@@ -1,10 +1,8 @@
 """RocketMQ's CommitLogDispatcher, which fills queues and index from the log.
 
-Messages are dispatched in batches.
-
-An ordinary or commit record gets a unit in the queue of the record, and in each LMQ queue of the record. Prepared and
-rollback records get no unit. Normally, the tagsCode of a unit is the hashCode of TAGS. In SCHEDULE_TOPIC_XXXX, the
-tagsCode is the time of delivery. Records of all kinds except rollback are indexed.
+Messages are dispatched in batches. An ordinary or commit record gets a unit in its queue, and in each of its LMQ
+queues; prepared and rollback records get none. The tagsCode of a unit is the hashCode of TAGS, in SCHEDULE_TOPIC_XXXX
+the time of delivery. All records except rollback are indexed.
 """
 
 from __future__ import annotations
@@ -41,9 +39,9 @@ MessageArrivingListener = Callable[[str, int, int, int, int], None]
 class Dispatcher:
     """Adds messages to the queues and the index, and then calls `arriving`.
 
-    Each queue, the index and `arriving` get messages in log order. `queue_of` opens a queue. `index` is None if the
-    index is off. `message_at` decodes the message at a physical offset. The dispatcher calls `message_at` for fields
-    that the columns do not have. Methods raise OSError.
+    Each of these gets the messages in log order. `queue_of` opens a queue. `index` is None if the index is off.
+    `message_at` decodes the message at a physical offset, for fields that the columns do not have. Methods raise
+    OSError.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class Dispatcher:
         self.logics_timestamp = 0
 
     def dispatch(self, described: DispatchColumns) -> None:
-        """Dispatch messages, which the caller must pass in log order."""
+        """Dispatch messages, given in log order."""
         messages = described.messages
         rows = messages.compress(have_units(messages))  # `compress` is 10 times as fast as indexing with []
         by_queue = rows.take(np.argsort(rows["queue"], kind="stable"))
@@ -125,15 +123,14 @@ class Dispatcher:
     def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:
         """Return the tagsCode of a unit in an LMQ queue.
 
-        For a delayed message in SCHEDULE_TOPIC_XXXX, the result is the time of delivery. For all other messages, the
-        result is `target.tags_code`.
+        That of a delayed message in SCHEDULE_TOPIC_XXXX is the time of delivery.
         """
         return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
     def _notify(self, messages: Rows, arriving: MessageArrivingListener) -> None:
-        """Call `arriving` for each message, and for each LMQ queue of the message.
+        """Call `arriving` for each message, and for each of its LMQ queues.
 
-        As in ReputMessageService, `arriving` is called for messages of every kind.
+        As in ReputMessageService, messages of every kind count.
         """
         for at, row in enumerate(messages):
             key, time = self._builder.keys[int(row["queue"])], int(row["store_timestamp"])
@@ -147,9 +144,6 @@ class Dispatcher:
 
 
 def _consecutive(offsets: Numbers) -> Iterator[tuple[int, int]]:
-    """Yield [start, end) of each range of rows with consecutive offsets.
-
-    In a range, each offset is the previous offset plus 1.
-    """
+    """Yield [start, end) of each range of rows whose offsets rise by 1."""
     borders = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
     yield from pairwise(borders)

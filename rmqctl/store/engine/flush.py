@@ -32,8 +32,8 @@ WATCH_INTERVAL_SECONDS = 0.1
 class FlushIntervals(NamedTuple):
     """The intervals of the flush services in seconds, and the least numbers of pages.
 
-    A flush needs at least `least_pages` waiting pages of 4 KiB, and a commit at least `commit_least_pages` pages. In
-    broker.conf, the settings have names such as flushIntervalCommitLog. The default values are the same as in a broker.
+    A flush needs at least `least_pages` waiting pages of 4 KiB, and a commit `commit_least_pages`. In broker.conf, the
+    settings have names such as flushIntervalCommitLog; the defaults are the broker's.
     """
 
     flush: float = 0.5
@@ -83,10 +83,7 @@ class GroupCommitService(ServiceThread):
         self._read.clear()
 
     def _flush_up_to(self, offset: int) -> PutMessageStatus:
-        """Flush the log up to `offset`, with at most two flushes.
-
-        The second flush is needed if the message is in the next log file.
-        """
+        """Flush twice if the message is in the next log file."""
         try:
             for _ in range(2):
                 if self._queue.flushed_where >= offset:
@@ -99,10 +96,9 @@ class GroupCommitService(ServiceThread):
 
 
 class _Periodic(ServiceThread):
-    """A service that flushes or commits when enough pages are waiting.
+    """A service that flushes or commits when `least_pages` pages are waiting.
 
-    Normally, the service waits for `least_pages` pages. Every `thorough` seconds, and when the service stops, all pages
-    are flushed or committed.
+    Every `thorough` seconds, and when the service stops, it flushes or commits all.
     """
 
     def __init__(
@@ -142,7 +138,7 @@ class FlushRealTimeService(_Periodic):
 class CommitRealTimeService(_Periodic):
     """Commits the buffers of the transient store pool to the log files.
 
-    After a commit that wrote data, CommitRealTimeService wakes the service that flushes the log.
+    After a commit that wrote data, it wakes the service that flushes the log.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, intervals: FlushIntervals, flusher: ServiceThread) -> None:
@@ -158,7 +154,7 @@ class CommitRealTimeService(_Periodic):
 class FlushDiskWatcher(ServiceThread):
     """Finishes a put with FLUSH_DISK_TIMEOUT after the put's deadline.
 
-    The watcher does not wait for the disk.
+    It does not wait for the disk.
     """
 
     def __init__(self) -> None:
@@ -167,7 +163,7 @@ class FlushDiskWatcher(ServiceThread):
         self._requests: list[GroupCommitRequest] = []
 
     def watch(self, request: GroupCommitRequest) -> None:
-        """Watch a request, and set FLUSH_DISK_TIMEOUT after the request's deadline."""
+        """Watch a request until its deadline."""
         with self._lock:
             self._requests.append(request)
 

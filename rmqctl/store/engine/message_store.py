@@ -1,7 +1,6 @@
 """A store that is open for writing.
 
-MessageStore first writes messages to the log, and then fills the queues and the index from the log. The files have the
-same content as the files of a broker.
+Messages go to the log first; queues and index are filled from it. The files have the same content as a broker's.
 
     MessageStore(root)               takes the lock, creates abort, finds the ends of the log and of the queues
     put_message, put_messages        write to the log
@@ -9,10 +8,9 @@ same content as the files of a broker.
     reader                           reads the dispatched messages, from any thread
     flush, close                     flush to disk; close also writes the checkpoint and removes abort
 
-Because of the lock, two rmqctl processes cannot write to the store at the same time. The start() of a broker fails
-while rmqctl has the store open. Do not start a broker while rmqctl has the store open. The broker's load() writes to
-the store before the broker locks the file `lock`. If this process closes any descriptor of the file `lock`, the system
-releases the lock.
+The lock keeps out a second rmqctl, and makes a broker's start() fail. Do not start a broker all the same: its load()
+writes to the store before it locks the file `lock`. The system releases the lock if this process closes any descriptor
+of `lock`.
 """
 
 from __future__ import annotations
@@ -90,12 +88,11 @@ def now_ms() -> int:
 class MessageStore:
     """The store at `root`, open for appending.
 
-    Methods raise OSError if the file system fails.
+    `arriving` is called for each message after it was added to the queues and the index. Set the attribute `stats` to
+    count puts. `shows_version` is True if the files of the store show which broker version wrote them.
 
-    `arriving` is called for each message after the message was added to the queues and the index. Set the attribute
-    `stats` to count puts. `shows_version` is True if the files of the store show which broker version wrote them.
-
-    Opening raises NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery or Unreadable.
+    Opening raises NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery or Unreadable. Methods raise OSError if the
+    file system fails.
     """
 
     def __init__(
@@ -143,7 +140,7 @@ class MessageStore:
     def warm_up() -> None:
         """Compile or load the numba kernels before a store is opened.
 
-        Without a call of `warm_up`, the kernels are compiled or loaded when the store is opened.
+        Otherwise, opening the store does this.
         """
         warm_up(scan, dispatch_scan, index_build)
 
@@ -153,8 +150,8 @@ class MessageStore:
     ) -> MessageStore:
         """Return a new, empty store.
 
-        Raises FileExistsError if `root` or a folder of the log is not empty. A store that never had a message is
-        treated as an empty folder. Raises LayoutNotSupported if broker.conf asks for DLedger or for queues in RocksDB.
+        Raises FileExistsError if `root` or a folder of the log is not empty; a store that never had a message counts as
+        empty. Raises LayoutNotSupported if broker.conf asks for DLedger or for queues in RocksDB.
         """
         if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
             what = (
@@ -196,14 +193,13 @@ class MessageStore:
         return self._log.queue.max_offset
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
-        """Store one message.
+        """Store one message; a later `dispatch` adds it to the queues and the index.
 
-        `as_it_is` is for copies of stored messages: the property DELAY is ignored. A later call of `dispatch` adds the
-        message to the queues and the index.
+        `as_it_is` is for copies of stored messages: the property DELAY is ignored.
 
-        If the disk is full, nothing is stored, and the status in the result shows the reason. When the disk has room,
-        messages are accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, the store accepts no more
-        messages. After an OSError of a flush or a dispatch, the caller must close and recover the store.
+        If the disk is full, nothing is stored, the status shows the reason, and messages are accepted again when there
+        is room. After an OSError of `flush`, `flush_log` or `dispatch`, the store accepts no more messages: the caller
+        must close and recover it.
         """
         if self.stats is None:
             return self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
@@ -222,7 +218,7 @@ class MessageStore:
         return results
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
-        """Store all messages of a batch, or no message."""
+        """Store all messages of a batch, or none."""
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_messages(messages)
         if self.stats is not None:
@@ -230,17 +226,17 @@ class MessageStore:
         return result
 
     def encoding_rules(self) -> EncodingRules | None:
-        """Return the rules for encoding the records that `put_encoded` stores.
+        """Return the rules for encoding the records that `put_encoded` stores, or None.
 
-        The result is None if records have `__CRC32#`, because the checksum depends on the record's offset.
+        None if records have `__CRC32#`, because this checksum depends on the record's offset.
         """
         return self._log.encoding_rules()
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
         """Store records that were encoded by the rules of `encoding_rules`.
 
-        The first record to store is in row `begin` of `encoded`. The call stores records up to the end of the current
-        log file. `stats` does not count the records of `put_encoded`.
+        They are those from row `begin` of `encoded` on, up to the end of the current log file. `stats` does not count
+        them.
         """
         refusal = self._refusal()
         if refusal is not None:
@@ -251,17 +247,16 @@ class MessageStore:
         return result
 
     def _described_part(self, encoded: EncodedLines, begin: int, result: PutEncodedResult) -> DescribedPart:
-        """Return the dispatch requests of stored records from their bytes."""
         rows = encoded.rows[begin : begin + result.records]
         base = result.wrote_offset - int(rows[0]["position"])
         columns = Columns(base, result.end - base, rows, encoded.records, "")
         return DescribedPart(result.wrote_offset, result.end, self._builder.take(columns))
 
     def append_to_commit_log(self, start_offset: int, data: memoryview, item: Columns | Message | Blank) -> None:
-        """Append checked records from a master, and dispatch the records.
+        """Append checked records from a master, and dispatch them.
 
         `item` has the decoded records of `data`; see CommitLogWriter.append_to_commit_log. topics.json is not changed,
-        because a slave gets topics.json from its master. After an OSError, the store accepts no more records.
+        because a slave gets it from its master. After an OSError, the store accepts no more records.
         """
         with self._once():
             self._log.append_to_commit_log(start_offset, data, _last_store_time(item))
@@ -271,7 +266,6 @@ class MessageStore:
             self._reput_from_offset = start_offset + len(data)
 
     def _refusal(self) -> PutMessageResult | None:
-        """Return the result of a refused put; None if the store accepts messages."""
         log, failure = self._log, self._failure or self._log.queue.flush_error
         if failure is None and self.running_flags is _NO_FLAGS and not log.waiting_since:
             return None
@@ -335,7 +329,6 @@ class MessageStore:
         self._reput_from_offset = end
 
     def _dispatch_scanned(self, start: int, stop: int) -> None:
-        """Read the records of [start, stop) from the log, and dispatch them."""
         if start == stop:
             return
         log = self._before.commit_log
@@ -350,7 +343,7 @@ class MessageStore:
         log.queue.close()
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the record at a physical offset; look for new log files if needed."""
+        """Look for new log files if the physical offset is in none."""
         log = self._before.commit_log
         if log.queue.find(physical_offset) is None:
             log.queue.refresh()
@@ -359,7 +352,7 @@ class MessageStore:
     def schedule_message_service(self) -> ScheduleMessageService:
         """Return the service that delivers the store's delayed messages.
 
-        Delivery continues from the offsets in config/delayOffset.json. Raises Unreadable.
+        It continues from the offsets in config/delayOffset.json. Raises Unreadable.
         """
         offsets = DelayOffsets(self._storage, self._root / store_path.CONFIG, self._settings.profile, now_ms)
         return ScheduleMessageService(
@@ -373,13 +366,13 @@ class MessageStore:
     def index_written_out(self) -> AbstractContextManager[Path | None]:
         """Write all index entries; keep the index files unchanged in the `with` block.
 
-        The `with` block gets the path of the current index file, or None if no index file is open.
+        The block gets the path of the current index file, or None if none is open.
         """
         return self._index.written_out()
 
     @property
     def profile(self) -> Profile:
-        """Return the profile whose rules MessageStore follows."""
+        """Return the profile whose rules the store follows."""
         return self._settings.profile
 
     @property
@@ -395,7 +388,7 @@ class MessageStore:
     def log_source(self) -> LogFiles:
         """Return the log as a source for HAService.
 
-        The source has all bytes that are written to a log file, flushed or not.
+        It has all bytes that are written to a log file, flushed or not.
         """
         queue = self._log.queue
 
@@ -405,9 +398,9 @@ class MessageStore:
         return LogFiles(self._storage, lambda: queue.files, end, queue.file_size)
 
     def note_flushed(self) -> None:
-        """Update the checkpoint in memory if the whole log is flushed.
+        """Set physicMsgTimestamp in memory if the whole log is flushed.
 
-        The function sets physicMsgTimestamp; `flush` writes the checkpoint to disk.
+        `flush` writes the checkpoint to disk.
         """
         last = self._log.queue.last
         if last is not None and self._log.queue.flushed_where >= self._log.queue.max_offset:
@@ -438,9 +431,9 @@ class MessageStore:
     def close(self, *, keeps_empty: bool = True) -> None:
         """Dispatch and flush all messages, and close the store.
 
-        `close` leaves the files in the same state as a clean shutdown of a broker. After an OSError of `close`, the
-        store is closed, and `abort` still exists. A second call of `close` does nothing. No thread may put messages
-        during or after a call of `close`. With `keeps_empty=False`, an empty store that `create` made is deleted.
+        The files are then as after a clean shutdown of a broker. After an OSError, the store is closed, but `abort`
+        still exists. A second call does nothing. No thread may put messages during or after the call. With
+        `keeps_empty=False`, an empty store that `create` made is deleted.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return
@@ -505,7 +498,6 @@ class MessageStore:
         self._queues.recover_topic_queue_table()
 
     def _conf_as_open(self) -> BrokerConf:
-        """Return broker.conf with the file sizes that MessageStore uses."""
         sizes = self._geometry
         return self._before.conf._replace(
             commitlog_file_size=sizes.commitlog_file_size,
@@ -560,9 +552,8 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
     """Create the files that show which broker version uses the store.
 
-    A broker of `profile` creates the same files at its start. At its start, a broker of 5.x writes the previous content
-    of `abort` into `abort.bak`. After a clean shutdown, the next start writes an empty `abort.bak`. At its start, a
-    broker of 5.4 creates the folder of an empty database.
+    A broker of `profile` creates them at its start: 5.x writes the previous content of `abort` into `abort.bak` (empty
+    after a clean shutdown), and 5.4 creates the folder of an empty database.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

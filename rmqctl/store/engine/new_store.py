@@ -1,6 +1,6 @@
 """A store that is being created.
 
-A new store can be deleted if no message was put into the store.
+It can be deleted as long as no message was put into it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _UNFINISHED = tuple(f"{name}{UNFINISHED_SUFFIX}" for name in (*_FILES, store_pat
 def is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty, or a store that never had a message.
 
-    All folders in a new store are empty. The only files that a new store can have are `lock`, an empty `abort.bak`, a
-    checkpoint of zeros, and rmqctl-mirror.json. Unfinished files are accepted: rmqctl may have been killed while it
-    created the store. Raises OSError.
+    All folders of such a store are empty, and its only files are `lock`, an empty `abort.bak`, a checkpoint of zeros,
+    and rmqctl-mirror.json. They may be unfinished: rmqctl may have been killed while it created the store. Raises
+    OSError.
     """
     return all(_is_new(storage, entry) for entry in storage.listing(root))
 
@@ -60,10 +60,7 @@ class NewStore:
         self._stood = {path for folder in folders if folder not in self._made for path, _ in tree_of(storage, folder)}
 
     def remove(self) -> None:
-        """Delete the new files and folders, and keep all older files and folders.
-
-        Raises OSError.
-        """
+        """Delete the new files and folders, and keep all older ones. Raises OSError."""
         for folder in self._folders:
             if self._exists(folder):
                 self._empty(folder)
@@ -72,7 +69,7 @@ class NewStore:
                 self._storage.remove_folder(made)
 
     def _missing(self, folder: Path) -> Iterator[Path]:
-        """Yield the missing folders: `folder` and folders above `folder`."""
+        """`folder` itself may be among them."""
         while not self._exists(folder):
             yield folder
             folder = folder.parent

@@ -1,4 +1,4 @@
-"""The checks of a store before MessageStore writes to the store."""
+"""The checks of a store before MessageStore writes to it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def check_layout(store: ReadOnlyStore) -> None:
     """Check that rmqctl can write to `store`.
 
-    Raises LayoutNotSupported for RocksDB, DLedger and brokers of 3.x. Raises Unreadable if a part of the store could
-    not be read.
+    Raises LayoutNotSupported for RocksDB, DLedger and brokers of 3.x, and Unreadable if a part of the store could not
+    be read.
     """
     store.path.check_can_be_changed()
     if looks_like_3x(store):
@@ -44,7 +44,7 @@ def check_shut_down(store: ReadOnlyStore) -> None:
 def check_queues(store: ReadOnlyStore, log_end: int) -> None:
     """Raise NeedsRecovery if a queue cannot be opened for writing.
 
-    `log_end` is the physical offset at which the log ends. Consume queue extensions are not checked.
+    The log ends at the physical offset `log_end`. Consume queue extensions are not checked.
     """
     batches = batch_topics(store.config(TOPICS_CONFIG))
     for key in store.queues:
@@ -54,8 +54,8 @@ def check_queues(store: ReadOnlyStore, log_end: int) -> None:
 def end_of_log(store: ReadOnlyStore, threads: int) -> int:
     """Return the physical offset after the last record of the log.
 
-    Raises NeedsRecovery if a starting broker would stop reading before the last record. A starting broker does not stop
-    at a damaged record that it serves to consumers.
+    Raises NeedsRecovery if a starting broker would stop before it. It does not stop at a damaged record that it serves
+    to consumers.
     """
     log = store.commit_log
     for damage in log.queue.anomalies:

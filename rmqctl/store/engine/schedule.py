@@ -1,17 +1,15 @@
 """ScheduleMessageService, which delivers delayed messages when they are due.
 
-A delayed message is delivered from SCHEDULE_TOPIC_XXXX to its real topic. Delay level n uses the queue of
-SCHEDULE_TOPIC_XXXX whose queueId is n - 1. In a queue of SCHEDULE_TOPIC_XXXX, the tagsCode of a unit is the time when
-the message is due. The messages of a level are delivered in order. Delivery of a level stops at a message that is not
-due yet, or that the store does not accept.
+They go from SCHEDULE_TOPIC_XXXX to their real topic. There, delay level n has the queueId n - 1, and the tagsCode of a
+unit is the time when the message is due. The messages of a level are delivered in order; delivery stops at one that is
+not due yet, or that the store does not accept.
 
-The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. As in RocketMQ, the
-delivered message keeps the property DELAY. The delivered message gets a new offset and a new store time.
+The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`, and as in RocketMQ
+also DELAY. It gets a new offset and a new store time.
 
-A delayed message is skipped in three cases. (1) The log no longer has the message. (2) The real topic of the message is
-RMQ_SYS_TRANS_HALF_TOPIC. (3) REAL_TOPIC or a valid REAL_QID is missing. If REAL_TOPIC or a valid REAL_QID is missing, a
-broker of 4.9.7 repeats the delivery for ever. After a crash, messages that were delivered after the last `persist` are
-delivered a second time.
+A delayed message is skipped if the log no longer has it, if its real topic is RMQ_SYS_TRANS_HALF_TOPIC, or if it has no
+REAL_TOPIC or no valid REAL_QID (a broker of 4.9.7 then repeats the delivery for ever). After a crash, messages that
+were delivered after the last `persist` are delivered a second time.
 """
 
 from __future__ import annotations
@@ -39,10 +37,10 @@ QUEUE_ID_DIGITS_MAX = 9
 
 
 class ScheduleMessageService:
-    """The service that delivers the delayed messages of a store.
+    """Delivers the delayed messages of a store.
 
-    `reader` reads the delayed messages, and `put` stores the delivered messages. `delays_ms` are the delays of the
-    levels, from level 1 on.
+    `reader` reads them, and `put` stores the delivered messages. `delays_ms` are the delays of the levels, from level 1
+    on.
     """
 
     def __init__(
@@ -58,9 +56,9 @@ class ScheduleMessageService:
         self._delays_ms = delays_ms
 
     def deliver_due(self, now_ms: int) -> int:
-        """Deliver the dispatched messages that are due at `now_ms`.
+        """Deliver the dispatched messages that are due; return their number.
 
-        `now_ms` is in ms since 1970. Returns the number of delivered messages. Raises OSError and Unreadable.
+        `now_ms` is in ms since 1970. Raises OSError and Unreadable.
         """
         return sum(self._deliver_level(level, now_ms) for level in range(1, len(self._delays_ms) + 1))
 
@@ -87,10 +85,7 @@ class ScheduleMessageService:
         return delivered
 
     def _units(self, queue_id: int, offset: int) -> list[CqUnit]:
-        """Return the next units in the queue of a delay level, from `offset` on.
-
-        If the unit at `offset` was deleted, the result begins with the first unit of the queue.
-        """
+        """If the unit at `offset` was deleted, begin with the first of the queue."""
         units = self._reader.units(SCHEDULE_TOPIC, queue_id, offset, UNITS_AT_ONCE)
         if units or offset == self._reader.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id):
             return units
@@ -100,8 +95,7 @@ class ScheduleMessageService:
     def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
         """Return whether a message is due now.
 
-        A delivery time is invalid if it is later than the current time plus the level's delay. A message with an
-        invalid delivery time is due now (correctDeliverTimestamp).
+        So is one with an invalid delivery time: later than now plus the level's delay (correctDeliverTimestamp).
         """
         deliver_at = unit.tags_code
         if is_ext_address(deliver_at):  # the unit in consumequeue_ext is lost
@@ -115,10 +109,9 @@ class ScheduleMessageService:
 
 
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
-    """Convert a delayed message to the message for the real topic.
+    """Convert a delayed message to that for its real topic (messageTimeup), or None.
 
-    RocketMQ does the same in ScheduleMessageService.messageTimeup. The result is None if the delayed message has no
-    valid REAL_TOPIC or no valid REAL_QID.
+    None if it has no valid REAL_TOPIC or no valid REAL_QID.
     """
     found = message.properties
     found.pop(properties.CRC32, None)

@@ -1,9 +1,8 @@
 """Background threads for a store that stays open for a long time.
 
-The threads flush, commit, dispatch and deliver messages, so puts need not wait for the disk.
-
-`rmqctl append` needs no background threads, because it flushes all files when it ends. A program that embeds the engine
-opens a MessageStore, and starts the threads with StoreServices.
+They flush, commit, dispatch and deliver messages, so puts need not wait for the disk. `rmqctl append` needs none,
+because it flushes all files when it ends. A program that embeds the engine opens a MessageStore, and starts them with
+StoreServices.
 """
 
 from __future__ import annotations
@@ -59,16 +58,16 @@ class SynchronousMaster:
     | 5.x | inSyncReplicas - 1; none by default | FLUSH_SLAVE_TIMEOUT after slaveTimeout |
     | 5.x, enableSlaveActingMaster | the same | IN_SYNC_REPLICAS_NOT_ENOUGH at once, and nothing is stored |
 
-    With enableAutoInSyncReplicas, the number of slaves falls to the number of slaves in sync, but not below
-    minInSyncReplicas - 1.
+    With enableAutoInSyncReplicas, the number of slaves falls to that of slaves in sync, but not below minInSyncReplicas
+    - 1.
 
     If a connected slave does not acknowledge in time, the put gets FLUSH_SLAVE_TIMEOUT. In 4.x, a put with
     SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT stores the message. Up to 4.9.2, a put waits for syncFlushTimeout instead
     of slaveTimeout.
 
-    `alive_replica_num_in_group` is the number of live brokers in the group, including the master (5.x,
-    enableSlaveActingMaster). A broker regularly asks a name server for the number of live brokers. In rmqctl, the
-    embedding program sets `alive_replica_num_in_group` (default: totalReplicas of broker.conf).
+    `alive_replica_num_in_group` is the number of live brokers in the group, with the master (5.x,
+    enableSlaveActingMaster). A broker regularly asks a name server for it; in rmqctl, the embedding program sets it
+    (default: totalReplicas of broker.conf).
     """
 
     def __init__(self, service: HAService, profile: Profile) -> None:
@@ -80,10 +79,10 @@ class SynchronousMaster:
         self.alive_replica_num_in_group = self._conf.total_replicas
 
     def need_ack_nums(self, max_phy_offset: int) -> int | None:
-        """Return how many brokers, including the master, must have the next message.
+        """Return how many brokers, with the master, must have the next message, or None.
 
-        `max_phy_offset` is the end of the log before the put. If too few brokers are in sync, the result is None, and
-        the message must not be stored (calcNeedAckNums).
+        `max_phy_offset` is the end of the log before the put. None if too few brokers are in sync: the message must not
+        be stored (calcNeedAckNums).
         """
         if not self._counts_replicas:
             return ANY_SLAVE
@@ -108,20 +107,18 @@ class SynchronousMaster:
 
 
 class StoreServices:
-    """The background services of `store`.
+    """The background services of `store`, a context manager.
 
     With `sync_flush`, a put waits until the message is flushed to disk (FlushDiskType.SYNC_FLUSH). With `deliver`,
-    delayed messages are delivered when the messages are due. Without `deliver`, delayed messages wait until a broker
-    delivers them. With `deliver`, raises Unreadable if config/delayOffset.json and the `.bak` are both unreadable. The
-    default values of `sync_flush` and `intervals` are in the store's broker.conf.
+    delayed messages are delivered when they are due, and Unreadable is raised if config/delayOffset.json and its `.bak`
+    are both unreadable; without it, they wait for a broker. The defaults of `sync_flush` and `intervals` are in the
+    store's broker.conf.
 
-    With brokerRole=SYNC_MASTER in broker.conf, `master` sends the log to slaves. `master` listens on haListenPort at
-    the address `ha_host`. The HA protocol has no authentication. By default, `ha_host` is loopback; a broker listens on
-    all addresses.
+    With brokerRole=SYNC_MASTER in broker.conf, `master` sends the log to slaves. It listens on haListenPort at the
+    address `ha_host`, by default loopback, because the HA protocol has no authentication; a broker listens on all
+    addresses. The start of the `with` block opens the port; if that fails, the store is closed and OSError is raised.
 
-    `StoreServices` is a context manager. With SYNC_MASTER, the start of the `with` block opens the HA port. If the HA
-    port cannot be used, the store is closed and OSError is raised. The end of the `with` block stops the threads,
-    dispatches and flushes all messages, and closes the store.
+    The end of the `with` block stops the threads, dispatches and flushes all messages, and closes the store.
     """
 
     def __init__(
@@ -193,18 +190,16 @@ class StoreServices:
     def async_put_message(self, message: MessageExtBrokerInner) -> Future[PutMessageResult]:
         """Store a message, and return a future of the result.
 
-        Normally, the future is done when the message is stored. With synchronous flush, the future is done when the
-        message is flushed to disk. If a synchronous flush lasts longer than 5 s, the future is done after 5 s. With
-        brokerRole=SYNC_MASTER, the future is done when enough slaves have the message, or after slaveTimeout. The flush
-        and the slaves work in parallel. With WAIT=false, the future waits neither for a flush nor for slaves.
+        It is done when the message is stored; with synchronous flush, when it is flushed to disk, but after 5 s at
+        most; with brokerRole=SYNC_MASTER, when enough slaves have the message, or after slaveTimeout. Flush and slaves
+        work in parallel. With WAIT=false, it waits for neither.
         """
         return self._put(message, partial(self._store.put_message, message))
 
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
         """Store a batch, and return a future of the result.
 
-        The future is done under the same conditions as the future of `async_put_message`. The first message's property
-        WAIT applies to the batch.
+        It is done as that of `async_put_message`. The first message's property WAIT applies to the batch.
         """
         return self._put(messages[0], partial(self._store.put_messages, messages))
 

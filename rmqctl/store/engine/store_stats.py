@@ -1,9 +1,7 @@
 """Statistics of puts: RocketMQ's StoreStatsService.
 
-To record puts, set `MessageStore.stats`.
-
-Times are rounded down to whole milliseconds. The buckets are RocketMQ's buckets. For example, the bucket `[<=0ms]` has
-the times under 1 ms.
+To record puts, set `MessageStore.stats`. Times are rounded down to whole milliseconds. The buckets are RocketMQ's:
+`[<=0ms]` has the times under 1 ms.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class StoreStats:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> float:
-        """Return the time of the clock; call this function before a put."""
+        """Return the time of the clock; call this before a put."""
         return self._clock()
 
     def record(self, begin: float, results: Sequence[PutMessageResult]) -> None:
@@ -69,8 +67,8 @@ class StoreStats:
     def document(self) -> dict[str, Any]:
         """Return the statistics under RocketMQ's names.
 
-        The name `putMessageSizeMax` is rmqctl's own. Sizes of records are in bytes, times in ms. putTps is the number
-        of messages per second, from the start of the first put to the end of the last put.
+        `putMessageSizeMax` is rmqctl's own. Sizes of records are in bytes, times in ms. putTps is the number of
+        messages per second, from the start of the first put to the end of the last.
         """
         with self._lock:
             times, sizes = sum(self._times.values()), sum(self._sizes.values())

@@ -1,8 +1,7 @@
 """The changes that a repair makes to an existing store.
 
-A change is a frozen object in a list of changes. The list of changes is first shown to the user, and then a `Journal`
-makes the changes. Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit
-log outside the root.
+They are frozen objects in a list that is first shown to the user, and then carried out by a `Journal`. Paths are
+relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log outside the root.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A change that overwrites bytes of an existing file.
+    """Overwrites bytes of an existing file, at the position `offset`.
 
-    The file keeps its length and its mtime. `offset` is the position in the file.
+    The file keeps its length and its mtime.
     """
 
     path: str
@@ -29,7 +28,7 @@ class Write:
         return len(self.data)
 
     def describe(self) -> str:
-        """Return a description of the change in one line."""
+        """Return the change in one line."""
         return f"write {self.size} bytes at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
@@ -39,7 +38,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """A change that sets the bytes [begin, end) of an existing file to zero.
+    """Sets the bytes [begin, end) of an existing file to zero.
 
     The file keeps its length and its mtime.
     """
@@ -49,7 +48,7 @@ class Zero:
     end: int
 
     def describe(self) -> str:
-        """Return a description of the change in one line."""
+        """Return the change in one line."""
         return f"zero bytes {self.begin} to {self.end} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +58,7 @@ class Zero:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """A change that cuts or extends an existing file to `size` bytes.
+    """Cuts or extends an existing file to `size` bytes.
 
     New bytes are zeros. The file keeps its mtime.
     """
@@ -68,7 +67,7 @@ class Resize:
     size: int
 
     def describe(self) -> str:
-        """Return a description of the change in one line."""
+        """Return the change in one line."""
         return f"make {self.path} {self.size} bytes long"
 
     def to_json(self) -> dict[str, Any]:
@@ -78,12 +77,12 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A change that moves a file or a whole folder into the journal."""
+    """Moves a file or a whole folder into the journal."""
 
     path: str
 
     def describe(self) -> str:
-        """Return a description of the change in one line."""
+        """Return the change in one line."""
         return f"delete {self.path}"
 
     def to_json(self) -> dict[str, Any]:
@@ -93,10 +92,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """A change that installs a new file or a new folder at a path.
+    """Installs a new file or a new folder at a path.
 
-    The new file or folder `name` was built in the journal's folder `staging`. An existing file or folder at the path is
-    moved into the journal.
+    It was built in the journal's folder `staging`, as `name`. What is at the path is moved into the journal.
     """
 
     path: str
@@ -109,7 +107,7 @@ class Install:
         return self.staging / self.name
 
     def describe(self) -> str:
-        """Return a description of the change in one line."""
+        """Return the change in one line."""
         return f"install {self.path}"
 
     def to_json(self) -> dict[str, Any]:
@@ -118,9 +116,9 @@ class Install:
 
 
 class BlockWrite(Protocol):
-    """A change that overwrites `size` bytes at `offset` of a file with `data`.
+    """Overwrites `size` bytes at `offset` of a file with `data`: placeholders.
 
-    BlockWrite computes `data` when a caller reads `data`. A BlockWrite writes blocks of placeholders.
+    `data` is computed when it is read.
     """
 
     @property

@@ -1,7 +1,7 @@
 """The rules that say which changes a journal may contain.
 
-A journal is a folder in the store, so a store from an unknown source may contain a forged journal. Therefore rmqctl
-checks each journal that it writes or reads.
+A journal is a folder in the store, so a store from an unknown source may contain a forged one. rmqctl checks each
+journal that it writes or reads.
 
 | change | allowed paths |
 |---|---|
@@ -9,11 +9,11 @@ checks each journal that it writes or reads.
 | moved or installed path | all paths below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG |
 | made folder, or restored time of a folder | the folders above these paths |
 
-In the table, QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. In the table, FILE is a name of 20 digits.
-In `index`, FILE is a name of any number of digits. In the table, CONFIG is `config/NAME` or `config/NAME.bak`, where
-NAME is a config file of a broker. In a log folder that the user named, log files are allowed. The path of a log file
-outside the store is absolute. In the journal's folder, kept files are `kept/bytes-N` or `kept/moved-N`, and staged
-files are below `staging`. A file of kept bytes has exactly the size that journal.json gives.
+QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits, in `index` of any number of
+digits. CONFIG is `config/NAME` or `config/NAME.bak`, where NAME is a config file of a broker. Log files are also
+allowed in a log folder that the user named; outside the store, their path is absolute. In the journal's folder, kept
+files are `kept/bytes-N` or `kept/moved-N`, and staged files are below `staging`. A file of kept bytes has exactly the
+size that journal.json gives.
 """
 
 from __future__ import annotations
@@ -76,18 +76,17 @@ def may_move(path: str, named: Collection[str]) -> bool:
 
 
 def fault_of(manifest: Manifest, named: Collection[str]) -> str:
-    """Return the first fault of a journal.
+    """Return the first fault of a journal, or "".
 
-    A fault is an entry that rmqctl never writes. The result is empty if the journal has no fault.
+    A fault is an entry that rmqctl never writes.
     """
     return next(_faults(manifest, named), "")
 
 
 def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
-    """Return the first fault of the files in a journal's folder.
+    """Return the first file of a wrong type or size in a journal's folder, or "".
 
-    A file has a fault if the type or the size of the file is wrong. The result is empty if no file has a fault. Raises
-    OSError.
+    Raises OSError.
     """
     for image in manifest.files:
         stamp = storage.stamp(folder / image.kept) if image.kept is not None else None
@@ -133,9 +132,9 @@ def _is_named_log_file(path: str, named: Collection[str]) -> bool:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    """Return the names in a relative path.
+    """Return the names in a relative path; none if one of them is not allowed.
 
-    The result is empty if a name is not allowed: an empty name, `.`, `..`, or a name with a zero byte.
+    Not allowed are an empty name, `.`, `..`, and a name with a zero byte.
     """
     parts = tuple(path.split("/"))
     return () if any(name in ("", ".", "..") or "\0" in name for name in parts) else parts
@@ -154,8 +153,8 @@ def _is_ours(moved: Moved) -> bool:
 def _adds_up(image: PreImage) -> bool:
     """Return whether the ranges, the pieces and `kept` of a file fit together.
 
-    Ranges and pieces must lie in the file, in order. Each piece must lie in a range. If the file has pieces, `kept`
-    must be `kept/bytes-N`. If the file has no pieces, `kept` must be None.
+    Ranges and pieces must lie in the file, in order, and each piece in a range. With pieces, `kept` must be
+    `kept/bytes-N`, otherwise None.
     """
     in_order = _is_in_order(image.ranges, image.size) and _is_in_order(image.pieces, image.size)
     inside = all(any(begin <= first and last <= end for begin, end in image.ranges) for first, last in image.pieces)

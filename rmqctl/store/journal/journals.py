@@ -11,7 +11,7 @@ The files in a journal's folder show whether the change is complete.
         done                                the change is finished; the state that undo compares with later states
         undoing                             an undo of the change has begun
 
-If the folder of a change has no journal.json, the change has not begun, or the change was undone.
+A change without journal.json has not begun, or was undone.
 """
 
 from __future__ import annotations
@@ -58,21 +58,16 @@ class JournalState(Enum):
 
 
 class JournalEntry(NamedTuple):
-    """A journal of the store, with its state.
-
-    `manifest` is None if the journal has no journal.json. `done` is None if the change is not complete. A DAMAGED
-    journal has a `fault` instead of `manifest` and `done`. `may_be_forgotten` is True for a damaged journal of a
-    complete change, unless `fault` has a hint. A store does not need the journal of a complete change.
-    """
+    """A journal of the store, with its state."""
 
     number: int
     verb: str
     folder: Path
     state: JournalState
-    manifest: Manifest | None = None
-    done: FileStates | None = None
-    fault: Unreadable | None = None
-    may_be_forgotten: bool = False
+    manifest: Manifest | None = None  # None without a journal.json
+    done: FileStates | None = None  # None: the change is not complete
+    fault: Unreadable | None = None  # of a DAMAGED journal, which has no `manifest` and no `done`
+    may_be_forgotten: bool = False  # damaged, but the change is complete, so no store needs it, and `fault` has no hint
 
     @property
     def command(self) -> str:
@@ -93,7 +88,7 @@ def rmqctl_folder(root: Path) -> Path:
 def has_traces(storage: Storage, root: Path) -> bool:
     """Return whether the store has a file or folder of rmqctl from a change.
 
-    Raises OSError. Raises Unreadable if `.rmqctl` is not a folder.
+    Raises OSError, and Unreadable if `.rmqctl` is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root))
     if folder is None:
@@ -105,8 +100,8 @@ def has_traces(storage: Storage, root: Path) -> bool:
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
     """Return the journals of a store, the oldest first.
 
-    A journal is DAMAGED if it cannot be read, or if it breaks the rules in `journal_rules.py`. Raises OSError. Raises
-    Unreadable if `.rmqctl` or `.rmqctl/journal` is not a folder.
+    A journal is DAMAGED if it cannot be read, or breaks the rules in `journal_rules.py`. Raises OSError, and Unreadable
+    if `.rmqctl` or `.rmqctl/journal` is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / JOURNAL_FOLDER)
     if folder is None:
@@ -119,8 +114,7 @@ def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
 def next_number(entries: Sequence[JournalEntry]) -> int:
     """Return the number of the change that follows the journals `entries`.
 
-    Raises Unreadable if the number would have more than 9 digits, because rmqctl does not find journals with longer
-    numbers.
+    Raises Unreadable if it would have more than 9 digits: such journals are not found.
     """
     number = max((entry.number for entry in entries), default=0) + 1
     if number > NUMBER_MAX:
@@ -132,9 +126,9 @@ def next_number(entries: Sequence[JournalEntry]) -> int:
 
 
 def expired_folder(storage: Storage, root: Path) -> Path | None:
-    """Return the folder of the files that `clean` will delete.
+    """Return the folder of the files that `clean` will delete, or None.
 
-    The result is None if the folder does not exist. Raises OSError and Unreadable.
+    Raises OSError and Unreadable.
     """
     return _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / EXPIRED_FOLDER)
 
@@ -142,7 +136,7 @@ def expired_folder(storage: Storage, root: Path) -> Path | None:
 def refusal(root: Path, entry: JournalEntry) -> Unreadable:
     """Return the error for a command that a damaged journal stops.
 
-    The error text names the faulty path, and tells the user what to do next.
+    It names the faulty path, and tells the user what to do next.
     """
     if entry.fault is None:
         raise ValueError(f"{entry.folder} is not damaged")
@@ -167,10 +161,7 @@ def _by_hand(path: Path) -> str:
 
 
 def _own_folder(storage: Storage, path: Path) -> Path | None:
-    """Return `path`, a folder of rmqctl; None if the folder does not exist.
-
-    Raises OSError. Raises Unreadable if the path is not a folder.
-    """
+    """Return None if nothing is there; raise Unreadable if `path` is no folder."""
     try:
         return _folder(storage, path)
     except Unreadable as error:
@@ -197,7 +188,7 @@ def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEnt
 def named_folders(storage: Storage) -> list[str]:
     """Return the log folders that the user named, as paths for a journal.
 
-    The path of a folder inside the store is relative to the store. The path of a folder outside the store is absolute.
+    They are relative to the store inside it, and absolute outside.
     """
     return [storage.display(folder) for folder in storage.named[1:]]
 
@@ -215,10 +206,7 @@ def _is_finished(storage: Storage, folder: Path) -> bool:
 
 
 def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
-    """Return the entry of an undamaged journal.
-
-    Raises Unreadable if the journal is damaged. Raises OSError.
-    """
+    """Raise Unreadable if the journal is damaged, and OSError."""
     for path in (folder, folder / KEPT, folder / STAGING):
         _folder(storage, path)
     if storage.stamp(folder / MANIFEST) is None:
@@ -252,8 +240,7 @@ def _read(storage: Storage, path: Path, of_type: Any) -> Any:
 def to_json(value: Manifest | FileStates) -> bytes:
     """Return a manifest or file states as JSON bytes.
 
-    In Python, file names that are not UTF-8 have lone surrogates. Python's `json` accepts lone surrogates, but msgspec
-    does not.
+    In Python, file names that are not UTF-8 have lone surrogates, which `json` accepts and msgspec does not.
     """
     return json.dumps(msgspec.to_builtins(value)).encode()
 
@@ -268,7 +255,7 @@ def words_of_unfinished(entry: JournalEntry) -> str:
 def check_none_unfinished(storage: Storage, root: Path) -> None:
     """Check that no journal is damaged, and that every change is complete.
 
-    Raises NeedsRecovery if a change is half done. Raises Unreadable if a journal is damaged. Raises OSError.
+    Raises NeedsRecovery if a change is half done, Unreadable if a journal is damaged, and OSError.
     """
     entries = list_journals(storage, root)
     check_finished(root, entries)
@@ -280,8 +267,7 @@ def check_none_unfinished(storage: Storage, root: Path) -> None:
 def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
     """Check that every change of the store is complete.
 
-    A damaged journal is accepted if `may_be_forgotten` is True. Raises Unreadable for all other damaged journals.
-    Raises NeedsRecovery if a change is half done.
+    Raises NeedsRecovery if a change is half done, and Unreadable for a damaged journal unless `may_be_forgotten`.
     """
     for entry in entries:
         if entry.is_unfinished:
@@ -293,10 +279,10 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
 
 
 def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
-    """Return the states of paths, and of all files and folders below the paths.
+    """Return the states of paths, and of all files and folders below them.
 
-    A file was written to if its state has changed. The state of a file is its size in bytes and its mtime in ns. The
-    state of a folder is (-1, 0), and the state of a path that does not exist is None. Raises OSError.
+    A file whose state has changed was written to. The state of a file is its size in bytes and its mtime in ns, that of
+    a folder (-1, 0), and that of nothing None. Raises OSError.
     """
     found: FileStates = {}
     for path in paths:
@@ -310,8 +296,7 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
 def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStates:
     """Return the states of the log's files and of the checkpoint.
 
-    A broker that uses the store changes the log files and the checkpoint. Files at or below the paths `touched` are not
-    in the result. Raises OSError.
+    A broker that uses the store changes these. Files at or below the paths `touched` are left out. Raises OSError.
     """
     folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
     files = [
@@ -327,9 +312,8 @@ def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStat
 def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
     """Return the paths that were changed after the change of `entry`.
 
-    The function checks the touched paths, the log files and the checkpoint. If the change is half done, a touched file
-    is in the result only if the file is missing. The result is empty if an undo of the change has begun. Raises
-    OSError.
+    They are among the touched paths, the log files and the checkpoint. If the change is half done, a touched file
+    counts only if it is missing. If an undo has begun, there are none. Raises OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []
@@ -347,7 +331,7 @@ def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str
 def is_as_written(storage: Storage, root: Path, verb: str, paths: Iterable[str]) -> bool:
     """Return whether the last change of `verb` wrote `paths`, and nothing since.
 
-    The result is False if the journals cannot be read.
+    False also if the journals cannot be read.
     """
     try:
         done = [entry for entry in list_journals(storage, root) if entry.verb == verb and entry.done is not None]
@@ -378,7 +362,7 @@ def first_of(paths: list[str]) -> str:
 def check_not_in_use(storage: Storage, root: Path) -> None:
     """Raise StoreInUse if a broker or another rmqctl has locked the store.
 
-    Raises OSError. A process that owns the lock must not call this function, because the call would release the lock.
+    A process that owns the lock must not call this: it would release the lock. Raises OSError.
     """
     if storage.lock_holder(root / LOCK) is not None:
         raise in_use(root)

@@ -1,7 +1,7 @@
 """The content of journal.json.
 
-journal.json lists the files and folders that will be changed, and their state before the change. `journals.py` reads
-journal.json, and `journal_rules.py` checks it.
+It lists the files and folders that will be changed, and their state before. `journals.py` reads it, and
+`journal_rules.py` checks it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,15 @@ FileStates = dict[str, tuple[int, int] | None]  # path -> size in bytes and mtim
 
 
 class PreImage(msgspec.Struct, frozen=True):
-    """The state of a file before some of its bytes were changed.
+    """The state of a file before some of its bytes were changed."""
 
-    `size` is in bytes, and `mtime_ns` in ns. `ranges` are the parts of the file that the change overwrites or cuts off.
-    `pieces` are the parts of `ranges` that have non-zero bytes. The file `kept` has the bytes of all pieces, one piece
-    directly after the other.
-
-    `path` is relative to the store's root, or absolute for a log file outside the root. `kept` is relative to the
-    journal's folder. If the file has no pieces, `kept` is None.
-    """
-
-    path: str
-    size: Offset
+    path: str  # relative to the store's root, or absolute for a log file outside the root
+    size: Offset  # bytes
     mtime_ns: TimeNs
-    ranges: list[Range]
-    pieces: list[Range]
+    ranges: list[Range]  # the parts of the file that the change overwrites or cuts off
+    pieces: list[Range]  # the parts of `ranges` that have non-zero bytes
     kept: str | None = None
+    """File with the bytes of all pieces, one after the other, in the journal's folder; None without pieces."""
 
     @property
     def kept_bytes(self) -> int:
@@ -44,36 +37,27 @@ class PreImage(msgspec.Struct, frozen=True):
 class Moved(msgspec.Struct, frozen=True):
     """A path where a file or a folder was deleted, replaced or installed.
 
-    `kept` is the path in the journal where the former content is kept. `staged` is the path in the journal where the
-    new content was built. `kept` or `staged` may be None. `kept` and `staged` are relative to the journal's folder.
-    `is_link` is True if the former content was a symbolic link.
+    `kept` and `staged` are relative to the journal's folder.
     """
 
     path: str
-    kept: str | None
-    staged: str | None
-    is_link: bool = False
+    kept: str | None  # where the former content is kept, or None
+    staged: str | None  # where the new content was built, or None
+    is_link: bool = False  # the former content was a symbolic link
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The content of journal.json.
-
-    `time_ms` is in ms since 1970, and the times of `folders` are in ns. `made` lists the new folders above installed
-    paths.
-
-    `watched` has the states of the log files and the checkpoint, because a broker that uses the store changes these
-    files. Files that the change touches are not in `watched`.
-    """
+    """The content of journal.json."""
 
     verb: str
     summary: str
-    time_ms: TimeMs
+    time_ms: TimeMs  # since 1970
     changes: list[dict[str, Any]]
     files: list[PreImage]
     moved: list[Moved]
-    made: list[str]
-    folders: dict[str, TimeNs]
-    watched: FileStates
+    made: list[str]  # new folders above installed paths
+    folders: dict[str, TimeNs]  # with their times in ns
+    watched: FileStates  # log files and checkpoint, which a broker that uses the store changes; without touched files
 
     @property
     def touched(self) -> list[str]:

@@ -1,7 +1,6 @@
-"""Keep the old bytes of a file before a change, and restore the old bytes.
+"""Keep the old bytes of a file before a change, and restore them.
 
-The old bytes are kept in a file of the journal. Blocks of zeros are not kept. During an undo, blocks that were not kept
-become zeros.
+They are kept in a file of the journal, without blocks of zeros: an undo makes zeros of what was not kept.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ _ZEROS = bytes(BLOCK_SIZE)
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Join ranges that touch or overlap, and return the ranges in order.
-
-    Empty ranges are removed.
-    """
+    """Join ranges that touch or overlap, in order, and drop empty ones."""
     found: list[Range] = []
     for begin, end in sorted(ranges):
         if begin >= end:
@@ -41,7 +37,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[Range]:
     """Yield the ranges in [begin, end) whose blocks have non-zero bytes.
 
-    Neighbouring blocks are joined into one range. Raises OSError.
+    Neighbouring blocks are joined. Raises OSError.
     """
     blocks = ((at, min(at + ZERO_BLOCK_SIZE, end)) for at in _nonzero_blocks(storage, descriptor, begin, end))
     current: Range | None = None
@@ -57,10 +53,7 @@ def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> I
 
 
 def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[int]:
-    """Yield the position of each block that has a non-zero byte.
-
-    The first block begins at `begin`.
-    """
+    """Yield where each block with a non-zero byte begins; the first is at `begin`."""
     position: int | None = begin
     while position is not None and position < end:
         data = storage.read(descriptor, position, min(BLOCK_SIZE, end - position))
@@ -95,9 +88,9 @@ def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> N
 
 
 def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
-    """Restore a file's length, its old bytes and its mtime.
+    """Restore a file's length, its old bytes and its mtime; flush it to disk.
 
-    The file is flushed to disk. After an error, the call can be repeated. Raises OSError.
+    After an error, the call can be repeated. Raises OSError.
     """
     descriptor = storage.open_for_writing(path)
     try:
@@ -147,7 +140,7 @@ def _has_kept(storage: Storage, descriptor: int, pieces: list[Range], kept: Path
 def zero(storage: WritableStorage, descriptor: int, begin: int, end: int) -> None:
     """Set the bytes [begin, end) of a file to zero.
 
-    Blocks of zeros are not written. Raises OSError.
+    Blocks of zeros are not written again. Raises OSError.
     """
     for first, last in list(nonzero_pieces(storage, descriptor, begin, end)):
         for at in range(first, last, BLOCK_SIZE):
@@ -181,7 +174,7 @@ def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: in
 def _parts(pieces: list[Range]) -> Iterator[tuple[int, int, int]]:
     """Yield (position in the file, position in kept bytes, size) of each part.
 
-    Each piece is cut into parts of at most BLOCK_SIZE bytes.
+    A part has at most BLOCK_SIZE bytes.
     """
     kept_at = 0
     for begin, end in pieces:

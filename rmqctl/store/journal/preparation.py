@@ -1,7 +1,4 @@
-"""The files and folders that a change will touch, checked before it begins.
-
-`prepare` returns the manifest, which is the content of journal.json.
-"""
+"""The files and folders that a change will touch, checked before it begins."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def prepare(
     root_mtime_ns: int,
     changes: Sequence[Change],
 ) -> Manifest:
-    """Return the manifest of the changes, for the journal in `folder`.
+    """Return the manifest (the content of journal.json) for the journal in `folder`.
 
     `root_mtime_ns` is the time that the store's folder had before the journal was made. The errors are those of
     `Journal.execute`.
@@ -83,8 +80,7 @@ def prepare(
 def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) -> None:
     """Check that the changes can be undone one by one, in any order.
 
-    An undo must be possible after the store was moved to another folder. Raises ValueError if a path makes an undo
-    impossible.
+    This must be possible also after the store was moved to another folder. Raises ValueError if a path prevents it.
     """
     moved = [Path(change.path) for change in changes if isinstance(change, Delete | Install)]
     in_place = {Path(change.path) for change in changes if not isinstance(change, Delete | Install)}
@@ -153,7 +149,7 @@ def _missing_above(storage: Storage, root: Path, path: str) -> tuple[str, list[s
 
 
 def check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
-    """Raise ChangeFailed if the user lacks a permission for a change or an undo.
+    """Raise ChangeFailed if the user lacks a permission for a change or its undo.
 
     Raises OSError.
     """

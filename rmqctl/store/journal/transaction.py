@@ -1,8 +1,7 @@
 """Changes of a store that can be undone, even after a crash.
 
-The undo restores the store byte for byte. The change may have been interrupted at any point.
-
-The list shows the steps of a change, in order. The steps "keep", "write" and "restore" include a flush to disk.
+The undo restores the store byte for byte, at whatever point the change was interrupted. These are the steps, in order;
+"keep", "write" and "restore" include a flush to disk:
 
     begin      take the store's lock; create a folder for the change
     execute    1. keep the bytes that will be overwritten
@@ -15,8 +14,8 @@ The list shows the steps of a change, in order. The steps "keep", "write" and "r
                3. delete journal.json, and then the folder
 
 `journals.py` describes and reads the folder of a change. `preparation.py` says what journal.json lists, and `undo.py`
-restores it. The store may be half changed if journal.json exists without `done`. The store may be half changed if
-journal.json exists with `undoing`. While a store is half changed, only `undo_last` may change the store.
+restores it. The store may be half changed if there is a journal.json without `done`, or with `undoing`. Until it is
+whole again, only `undo_last` may change it.
 """
 
 from __future__ import annotations
@@ -75,12 +74,11 @@ def nothing() -> None:
 
 
 class Journal:
-    """A change of the store at `root`; `begin` returns a new Journal.
+    """A change of the store at `root`, made by `begin`; a context manager.
 
-    Journal is a context manager. If neither `execute` nor `suspend` was called, the end of the `with` block removes all
-    files of the change. A journal keeps the store's lock until the journal is closed. While a journal is open, the
-    process must not open the file `lock` a second time. New files are built in `staging`, and then installed by a
-    rename. `goes_on` is True if the journal continues a suspended change.
+    It keeps the store's lock until it is closed; the process must not open the file `lock` a second time until then.
+    New files are built in `staging`, and then installed by a rename. Without `execute` or `suspend`, the end of the
+    `with` block removes all files of the change. `goes_on` is True if it continues a suspended change.
     """
 
     goes_on = False
@@ -102,10 +100,10 @@ class Journal:
     def begin(cls, root: Path, verb: str, summary: str, storage: WritableStorage, *, go_on: bool = False) -> Journal:
         """Lock the store, and make a folder for the change.
 
-        `summary` is a description of the change in one line, for the user. With `go_on`, `begin` continues a suspended
-        change that has the same `verb`.
+        `summary` describes the change to the user in one line. With `go_on`, a suspended change of the same `verb` is
+        continued.
 
-        Raises NeedsRecovery if another change is half done. Raises StoreInUse, Unreadable, ChangeFailed and OSError.
+        Raises NeedsRecovery if another change is half done, StoreInUse, Unreadable, ChangeFailed and OSError.
         """
         root_mtime_ns = storage.present(root).mtime_ns
         lock = None
@@ -139,7 +137,7 @@ class Journal:
     ) -> None:
         """End the change.
 
-        An OSError before `execute` becomes a ChangeFailed. A BrokenPipeError is raised unchanged.
+        An OSError before `execute` becomes a ChangeFailed, except a BrokenPipeError.
         """
         try:
             if (
@@ -154,20 +152,20 @@ class Journal:
             self.close()
 
     def execute(self, changes: Sequence[Change], commit: Callable[[], None] = nothing) -> None:
-        """Carry out the changes, in order.
+        """Carry out the changes, in order; then they are on disk, and can be undone.
 
-        When `execute` returns, all changes are on disk, and can be undone.
+        `commit` is called after the preparation, before the first file is changed; an exception from it stops the
+        change. In-place changes of a file may overlap.
 
-        `commit` is called after the preparation, before the first file is changed. An exception from `commit` stops the
-        change.
+        Raises ValueError if
 
-        In-place changes of a file may overlap.
+        - the path of another change is that of a Delete or Install, or below it;
+        - the rules in `journal_rules.py` forbid a change of a path;
+        - a range ends after the end of the file;
+        - an installed file was not built in the journal's folder.
 
-        Raises ValueError if the path of another change is the path of a Delete or Install, or is below it. Raises
-        ValueError if the rules in `journal_rules.py` forbid a change of a path. Raises ValueError if a range ends after
-        the end of the file. Raises ValueError if an installed file was not built in the journal's folder. Raises NoRoom
-        if the disk has too little room; the store is not changed. Raises ChangeFailed if the system reports an error, a
-        path does not exist, or the user may not change a path. The text of ChangeFailed says whether the store is
+        Raises NoRoom if the disk has too little room; the store is not changed. Raises ChangeFailed if the system
+        reports an error, a path does not exist, or the user may not change a path; its text says whether the store is
         unchanged.
         """
         self._is_over = True
@@ -180,10 +178,7 @@ class Journal:
             raise
 
     def abandon(self) -> None:
-        """Remove all staged files. Never call `abandon` after `execute`.
-
-        Raises OSError.
-        """
+        """Remove all staged files; never after `execute`. Raises OSError."""
         self._is_over = True
         forget(self._storage, self._folder)
         tidy(self._storage, self._root, self._root_mtime_ns)
@@ -191,14 +186,13 @@ class Journal:
     def suspend(self) -> None:
         """Keep the staged files, so that a later `begin` can continue the change.
 
-        Never call `suspend` after `execute`. A call of `begin` that starts a new change removes the staged files.
-        Raises OSError.
+        Never after `execute`. A `begin` that starts a new change removes them. Raises OSError.
         """
         self._is_over = True
         self._storage.set_mtime(self._root, self._root_mtime_ns)
 
     def close(self) -> None:
-        """Release the store's lock. A second call of `close` does nothing."""
+        """Release the store's lock; a second call does nothing."""
         self._storage.release()
         if self._lock is not None:
             self._storage.close(self._lock)
@@ -245,7 +239,7 @@ class Journal:
 
 
 def _new_folder(storage: WritableStorage, root: Path, verb: str, root_mtime_ns: int) -> Path:
-    """Make the folder of the next change, and return it.
+    """Make the folder of the next change.
 
     First, the folders of all journals in the state NOT_BEGUN are removed. After an error, no part of the new folder is
     left.
@@ -269,10 +263,7 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str, root_mtime_ns: 
 
 
 def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path | None:
-    """Return the journal folder of the suspended change of `verb`, or None.
-
-    A change is suspended if its journal is the last journal and has the state NOT_BEGUN.
-    """
+    """Return the last journal's folder if it is of `verb` and NOT_BEGUN, else None."""
     last = next(reversed(list_journals(storage, root)), None)
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
 
@@ -296,14 +287,12 @@ def make_change(
 def undo_last(
     root: Path, storage: WritableStorage, *, force: bool = False, commit: Callable[[], None] = nothing
 ) -> JournalEntry | None:
-    """Undo the newest change, even if the change is half done.
+    """Undo the newest change, even a half done one, and return it; None without one.
 
-    Returns the change that was undone, or None if the store has no change.
+    `commit` is called before the undo changes any file; an exception from it stops the undo.
 
-    `commit` is called before the undo changes any file. An exception from `commit` stops the undo.
-
-    Raises ChangedSince if the store was written to after the change, and `force` is False. Raises StoreInUse and
-    Unreadable. Raises ChangeFailed if the system reports an error. After ChangeFailed, `undo_last` can be called again.
+    Raises ChangedSince if the store was written to after the change, unless `force` is set; StoreInUse and Unreadable;
+    and ChangeFailed if the system reports an error, after which `undo_last` can be called again.
     """
     state, hint = "nothing was changed", ""
     try:
@@ -340,15 +329,13 @@ def _check_may_undo(storage: WritableStorage, root: Path, entry: JournalEntry, *
 def drop(
     root: Path, storage: WritableStorage, *, damaged: str | None = None, commit: Callable[[], None] = nothing
 ) -> list[JournalEntry]:
-    """Forget changes, the oldest first; forgotten changes cannot be undone.
+    """Forget changes, which then cannot be undone; return them, the oldest first.
 
-    Returns the forgotten changes. Without `damaged`, all undamaged journals are forgotten, and damaged journals are
-    kept. With `damaged`, only the damaged journal whose folder has the name `damaged` is forgotten. `commit` is called
-    before any file is removed. An exception from `commit` stops `drop`.
+    All undamaged journals are forgotten, or with `damaged` only the damaged journal whose folder has this name.
+    `commit` is called before any file is removed; an exception from it stops `drop`.
 
-    Raises NeedsRecovery if a change is half done. Raises Unreadable if the change of a damaged journal may be half
-    done. Raises StoreInUse. Raises ChangeFailed if the system reports an error. After ChangeFailed, `drop` can be
-    called again.
+    Raises NeedsRecovery if a change is half done, Unreadable if that of a damaged journal may be, StoreInUse, and
+    ChangeFailed if the system reports an error, after which `drop` can be called again.
     """
     try:
         if not has_traces(storage, root):
@@ -386,8 +373,7 @@ def _locked(storage: WritableStorage, root: Path) -> Iterator[int]:
 def _take_lock(storage: WritableStorage, root: Path) -> int:
     """Lock the store, and return the descriptor of the file `lock`.
 
-    `lock-was-missing` is created if the store has no `lock` and no journal. If `lock-was-missing` exists, the last undo
-    removes `lock`.
+    If the store has no `lock` and no journal, `lock-was-missing` is created, so that the last undo removes `lock`.
     """
     if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
         storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
@@ -405,7 +391,6 @@ def _modes_at(storage: WritableStorage, root: Path, path: str) -> file_tree.Mode
 
 
 def _apply(storage: WritableStorage, root: Path, folder: Path, manifest: Manifest, changes: Sequence[Change]) -> None:
-    """Make the changes in the store, and flush the changed files to disk."""
     moved = {each.path: each for each in manifest.moved}
     for made in manifest.made:
         storage.make_folder(root / made)

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 def undo_steps(storage: Storage, root: Path, entry: JournalEntry) -> Iterator[dict[str, Any]]:
     """Yield the steps of an undo, in order, as dicts for JSON.
 
-    The step `put back` is for files that were deleted or replaced. The step `remove` is for new files. The step
-    `restore` is for changed bytes and lengths. If a change is half done, unchanged files get no step. `bytes` is the
-    number of bytes that the step restores in a file. Raises OSError.
+    They are `put back` for deleted or replaced files, `remove` for new files, and `restore` for changed bytes and
+    lengths, with the number of restored `bytes`. Of a half done change, unchanged files have no step. Raises OSError.
     """
     manifest = entry.manifest
     if manifest is None:
@@ -58,8 +57,8 @@ def undo_steps(storage: Storage, root: Path, entry: JournalEntry) -> Iterator[di
 def undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
     """Restore everything that the change has changed, and remove its journal.
 
-    The undo does not write to files that are unchanged or already restored, because they may be read-only.
-    `root_mtime_ns` is the time of the store's folder if the journal has no manifest. Raises OSError.
+    Files that are unchanged or already restored are not written to, because they may be read-only. `root_mtime_ns` is
+    the time of the store's folder if the journal has no manifest. Raises OSError.
     """
     manifest = entry.manifest
     if manifest is not None:
@@ -116,7 +115,7 @@ def sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 def forget(storage: WritableStorage, folder: Path) -> None:
     """Remove a journal that is not needed any more.
 
-    journal.json is removed first, because the other files have no meaning without it. Raises OSError.
+    journal.json goes first: without it, the other files have no meaning. Raises OSError.
     """
     if storage.stamp(folder / MANIFEST) is not None:
         storage.unlink(folder / MANIFEST)

@@ -1,6 +1,6 @@
 """The writer of a batch consume queue (5.x, queue.type=BatchCQ).
 
-In a batch consume queue, each record has one unit. A record is one message or an inner batch.
+Each record, one message or an inner batch, has one unit.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class BatchConsumeQueueWriter:
         self.max_offset = max_offset
 
     def put(self, units: Rows) -> int:
-        """Append the units that the queue does not have yet.
+        """Append the units that the queue does not have yet; return their number.
 
-        Returns how many units were written. `units` is a numpy array of BATCH_UNITS, in log order.
+        `units` is a numpy array of BATCH_UNITS, in log order.
         """
         units = units[units["physicalOffset"] >= self.max_physical_offset]
         if not len(units):

@@ -1,10 +1,10 @@
 """CommitLog.putMessage: check, encode and append messages to the log.
 
-A record fits into a log file if at least eight bytes of the file are left after the record. If the record does not fit,
-a blank fills the log file, and the next file gets the record. A batch is stored completely or not at all.
+A record fits into a log file if at least eight bytes remain after it. Otherwise a blank fills the file, and the next
+file gets the record. A batch is stored completely or not at all.
 
 Prepared and rollback records have queue offset 0, and do not increase the queue's next offset. In 4.7 to 5.x, delayed
-records are stored in SCHEDULE_TOPIC_XXXX. The properties of a delayed record contain the real topic and queue.
+records are stored in SCHEDULE_TOPIC_XXXX, with the real topic and queue in their properties.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def put_settings(
 ) -> PutSettings:
     """Return the settings of broker.conf that a broker of `profile` knows.
 
-    `property_crc` turns the property CRC on, even if broker.conf turns it off. If broker.conf has no LMQ setting, LMQ
-    is on for a store with LMQ queues (`has_light_queues`).
+    `property_crc` turns the property CRC on, even if broker.conf turns it off. Without an LMQ setting in broker.conf,
+    LMQ is on for a store that `has_light_queues`.
     """
     multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
@@ -93,12 +93,11 @@ def put_settings(
 
 
 class CommitLogWriter:
-    """The writer that appends messages to `queue`.
+    """The writer that appends messages to `queue`, from any thread.
 
     `topic_queue_table` has the next queue offset of each queue, including LMQ queues. `waiting_since` is the time
-    (time.monotonic) at which a put began to wait for the file system, or 0 if no put waits.
-
-    `now` returns the time in ms since 1970. Any thread may put messages.
+    (time.monotonic) at which a put began to wait for the file system, or 0 if none waits. `now` returns the time in ms
+    since 1970.
     """
 
     def __init__(
@@ -125,10 +124,10 @@ class CommitLogWriter:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        With `as_it_is`, the message is a copy of a stored message, and its property DELAY is ignored.
+        With `as_it_is`, it is a copy of a stored message, and its property DELAY is ignored.
 
-        The function has few calls, because most messages become one ordinary record in a file with room. `_put_any`
-        stores all other messages, or returns why a message cannot be stored.
+        Most messages become one ordinary record in a file with room: these take few calls here. `_put_any` does the
+        rest.
         """
         topic, body, found, _, host, _, queue_id, _, sys_flag, _, _ = message
         field = self._topic_fields.get(topic)
@@ -197,9 +196,9 @@ class CommitLogWriter:
         return results + results[-1:] * (len(messages) - len(results))
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
-        """Store all messages of a batch, or no message.
+        """Store all messages of a batch, or none.
 
-        The messages must be in one queue, without transactions, delays or inner batches.
+        They must be in one queue, without transactions, delays or inner batches.
         """
         first = messages[0]
         for message in messages:
@@ -221,9 +220,9 @@ class CommitLogWriter:
         return self._put_run([(batch, size)])[0]
 
     def encoding_rules(self) -> EncodingRules | None:
-        """Return the rules for records that `put_encoded` accepts.
+        """Return the rules for records that `put_encoded` accepts, or None.
 
-        The result is None with the property CRC, because `__CRC32#` depends on a record's offsets.
+        None with the property CRC, because `__CRC32#` depends on a record's offsets.
         """
         if self._property_crc:
             return None
@@ -252,14 +251,12 @@ class CommitLogWriter:
     def append_to_commit_log(self, start_offset: int, data: memoryview, store_timestamp: int = 0) -> None:
         """Append whole records of a master's log (CommitLog.appendData).
 
-        All records must belong to one log file.
+        They must belong to one log file. `start_offset` is the physical offset of the first one, which must be the end
+        of the log if it has files. `store_timestamp` is the store time of the last message in ms since 1970, or 0
+        without one.
 
-        `start_offset` is the physical offset of the first record. If the log already has files, `start_offset` must be
-        the end of the log. `store_timestamp` is the store time of the last message, in ms since 1970. If `data` has no
-        message, `store_timestamp` is 0.
-
-        The first eight bytes of `data` are written last. Therefore a reader never finds a torn record, even after
-        SIGKILL. Raises ValueError if the log does not end at `start_offset`. Raises OSError.
+        The first eight bytes of `data` are written last, so a reader never finds a torn record, even after SIGKILL.
+        Raises ValueError if the log does not end at `start_offset`, and OSError.
         """
         with self._put_lock:
             if self.queue.last is not None and self.queue.max_offset != start_offset:
@@ -271,7 +268,7 @@ class CommitLogWriter:
     def take_written_queues(self) -> set[QueueKey]:
         """Return the queues that received messages since the last call.
 
-        The result includes the real queues of delayed and half messages.
+        The real queues of delayed and half messages are among them.
         """
         with self._put_lock:
             taken, self._written_queues = self._written_queues, set()
@@ -299,7 +296,6 @@ class CommitLogWriter:
         return message._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=message.properties | real)
 
     def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
-        """Return the record of a message, or why the message cannot be stored."""
         name, body, found, _, _, _, queue_id, _, _, _, _ = message
         topic = self._topic_fields.get(name) or self._topic_field(name)
         if isinstance(topic, PutMessageResult):
@@ -315,7 +311,6 @@ class CommitLogWriter:
         return encode(message, raw, topic, property_crc=self._property_crc)
 
     def _topic_field(self, topic: str) -> TopicField | PutMessageResult:
-        """Return a topic in its stored form, or why the topic cannot be stored."""
         if not is_topic(topic):
             return _illegal(f"a topic name has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only")
         field = topic_field(topic, long_topics=self._settings.profile.knows_long_topics)
@@ -371,10 +366,7 @@ class CommitLogWriter:
         return placed.result
 
     def _file_with_room(self, size: int) -> WritableMappedFile:
-        """Return a log file with room for a record of `size` bytes at its end.
-
-        If the last file has too little room, a blank fills the last file, and a new file is created. Raises OSError.
-        """
+        """Fill the last file with a blank if it has too little room. Raises OSError."""
         file = self.queue.last_with_room()
         room = file.size - file.wrote_position
         if size + BLANK_SIZE > room:
@@ -384,10 +376,7 @@ class CommitLogWriter:
         return file
 
     def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
-        """Return whether the broker gives a message queue offsets in LMQ queues.
-
-        If the result is False, the property INNER_MULTI_QUEUE_OFFSET does not change.
-        """
+        """If not, the property INNER_MULTI_QUEUE_OFFSET does not change."""
         if not self._settings.multi_dispatch or not message.properties.get(properties.INNER_MULTI_DISPATCH, "").strip():
             return False
         return self._settings.profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
@@ -395,7 +384,7 @@ class CommitLogWriter:
     def _is_light_name(self, name: str) -> bool:
         """Return whether the broker dispatches messages to an LMQ queue called `name`.
 
-        5.x cannot dispatch a message to an LMQ queue without the prefix %LMQ%, because the message gets no offset.
+        5.x cannot dispatch to one without the prefix %LMQ%, because the message gets no offset.
         """
         is_light = self._settings.profile.light_queues_for_all_topics or name.startswith(properties.LMQ_PREFIX)
         return is_light and is_light_name(name)
@@ -403,7 +392,7 @@ class CommitLogWriter:
     def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """Store a message for LMQ queues (4.9.3 and later).
 
-        The queue offsets in the LMQ queues are written into the message's properties.
+        Its queue offsets in them are written into its properties.
         """
         names = java_split(message.properties[properties.INNER_MULTI_DISPATCH])
         unusable = [name for name in names if not self._is_light_name(name)]
@@ -432,7 +421,7 @@ class CommitLogWriter:
     ) -> PutMessageResult:
         """Store a message whose property `name` has its offsets in `keys`.
 
-        The message takes `number` queue offsets of each of these queues.
+        It takes `number` queue offsets of each of these queues.
         """
         with self._put_lock:
             offsets = [self.topic_queue_table.get(key, 0) for key in keys]
@@ -461,15 +450,11 @@ def _not_written(error: OSError) -> PutMessageResult:
 
 
 def _has_failed(results: list[PutMessageResult]) -> bool:
-    """Return whether the last result is a failure of the store."""
     return bool(results) and results[-1].is_store_failure
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:
-    """Return whether a message is stored as one ordinary record.
-
-    The result is True if the message is not delayed, is not for LMQ, and is not an inner batch.
-    """
+    """Return whether it is not delayed, not for LMQ, and no inner batch."""
     return not (message.sys_flag & INNER_BATCH) and _NOT_PLAIN.isdisjoint(message.properties)
 
 

@@ -1,12 +1,11 @@
 """Write the files config/*.json in the same way as a broker.
 
-Config files use fastjson's dialect of JSON. The previous content of a config file is kept in its `.bak`
-(MixAll.string2File). To write a config file, 4.x renames a `.tmp` file, and 5.x overwrites the config file. rmqctl
-replaces a config file or its `.bak` by a rename. Therefore, after a crash, a config file has either its complete old
-content or its complete new content.
+They use fastjson's dialect of JSON, and the previous content is kept in the `.bak` (MixAll.string2File). 4.x renames a
+`.tmp` file, 5.x overwrites the config file. rmqctl replaces it, and its `.bak`, by a rename: after a crash, a config
+file has its old or its new content completely.
 
-rmqctl does not replace the `.bak` by an empty or broken config file, because the existing `.bak` may be good. A broker
-replaces the `.bak` without a check.
+Unlike a broker, rmqctl does not replace the `.bak` by an empty or broken config file, because the existing `.bak` may
+be good.
 """
 
 from __future__ import annotations

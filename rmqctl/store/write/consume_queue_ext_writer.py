@@ -1,12 +1,10 @@
 """The writer of a consume queue's extension.
 
-An extension has one unit for each message of the queue. A unit in the queue has the address of the extension unit
-instead of the tags code.
+It has one unit for each message of the queue; the queue's unit has its address instead of the tags code.
 
-No extension unit uses the last four bytes of a file. If the next unit does not fit into a file, a size of -1 is written
-after the file's last unit (ConsumeQueueExt.put). rmqctl does not calculate filter bitmaps (enableCalcFilterBitMap).
-Without a bitmap, an extension unit has 20 bytes. If a broker dispatches messages again, the extension may get units
-that the queue does not use. rmqctl writes no unused extension units.
+The last four bytes of a file are never used: if the next unit does not fit, a size of -1 is written after the last one
+(ConsumeQueueExt.put). rmqctl does not calculate filter bitmaps (enableCalcFilterBitMap); without one, an extension unit
+has 20 bytes. A broker that dispatches messages again may add units that the queue does not use; rmqctl writes none.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class ConsumeQueueExtWriter:
         self.queue = queue
 
     def put(self, tags_codes: Numbers, store_timestamps: Numbers) -> Numbers:
-        """Append a unit for each message, and return the addresses of the units.
+        """Append a unit for each message, and return their addresses.
 
         All arrays are int64. Times are in ms since 1970.
         """
@@ -61,13 +59,11 @@ class ConsumeQueueExtWriter:
 
 
 def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
-    """Return the byte offset where the extension of `queue` continues.
+    """Return the byte offset where the extension of `queue` continues, or None.
 
-    When a broker loads the extension, the broker cuts the extension at the returned offset. The result depends on the
-    last extension address in the queue's last three files. The result is the end of the extension unit at the last
-    address (truncateByMaxAddress). If the three files have no extension address, the result is the end of the
-    extension's last unit (recover). The result is None if the last address does not point to an extension unit. Raises
-    OSError.
+    A broker that loads the extension cuts it there: at the end of the extension unit with the last address in the
+    queue's last three files (truncateByMaxAddress), or without such an address at the end of the extension's last unit
+    (recover). None if the last address does not point to an extension unit. Raises OSError.
     """
     address = _last_address(queue)
     if address is None:

@@ -1,10 +1,8 @@
-"""The writer of a consume queue.
+"""The writer of a consume queue: it appends units at the end, in log order.
 
-The writer appends units at the end of the queue, in log order.
-
-If a queue does not begin at queue offset 0, pre-blank units fill the first file up to the queue's first unit
-(ConsumeQueue.fillPreBlank). If a queue has pre-blank units but no real unit, 4.x adds no more units to any queue.
-Therefore rmqctl writes the pre-blank units together with a real unit.
+If a queue does not begin at queue offset 0, pre-blank units fill the first file up to its first unit
+(ConsumeQueue.fillPreBlank). A queue with pre-blank units but no real one makes 4.x add no more units to any queue, so
+both are written together.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ class ConsumeQueueWriter:
     """Appends units to one consume queue.
 
     `max_physical_offset` is the physical offset after the record of the last unit. With `ext`, tags codes are written
-    into the queue's extension, and the units have addresses of extension units. Methods raise OSError.
+    into the queue's extension, and the units have their addresses. Methods raise OSError.
     """
 
     def __init__(
@@ -43,18 +41,17 @@ class ConsumeQueueWriter:
         return self.queue.max_offset // CQ_UNIT.size
 
     def put(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> int:
-        """Append units, and return how many units were written.
+        """Append units, and return how many were written.
 
         `units` is a numpy array of UNITS for the queue offsets from `queue_offset` on, in log order. As in a broker, a
-        unit is left out if the queue already has the unit. A unit is left out if its record ends at or before
-        `max_physical_offset`.
+        unit is left out if the queue already has it, or if its record ends at or before `max_physical_offset`.
 
-        `store_timestamps` (array, ms) are the store times of the messages. The modification time of a full file is set
-        to the store time of the last message. In a broker's store, the modification time is near the store time,
-        because a broker writes units immediately. In 4.x, the broker uses the modification times of queue files to find
-        the file for a given time (MappedFileQueue.getMappedFileByTime).
+        `store_timestamps` (array, ms) are the store times of the messages. A full file's modification time is set to
+        that of the last message: in a broker's store these are near to each other, because a broker writes units at
+        once, and 4.x uses the modification times to find the file for a given time
+        (MappedFileQueue.getMappedFileByTime).
 
-        `extended` must be False for units of LMQ queues, because LMQ queues never use the extension.
+        `extended` must be False for units of LMQ queues, which never use the extension.
         """
         keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
         known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)
@@ -65,9 +62,9 @@ class ConsumeQueueWriter:
         return len(units) - skipped
 
     def append(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> Rows:
-        """Append all units, and return the units that were written.
+        """Append all units, at least one, and return the units that were written.
 
-        The parameters are the same as for `put`. The caller must give at least one unit.
+        The parameters are those of `put`.
         """
         if self.ext is not None and extended:
             units = units.copy()
@@ -83,10 +80,7 @@ class ConsumeQueueWriter:
         return units
 
     def flush(self) -> None:
-        """Flush the units to disk.
-
-        The extension is flushed before the units, because the units have addresses of extension units.
-        """
+        """Flush the units to disk, after the extension that they have addresses of."""
         if self.ext is not None:
             self.ext.queue.flush()
         self.queue.flush()
@@ -98,7 +92,6 @@ class ConsumeQueueWriter:
         self.queue.close()
 
     def _pre_blank(self, queue_offset: int) -> bytes:
-        """Return the pre-blank units before a queue's first unit."""
         position = queue_offset * CQ_UNIT.size % self.queue.file_size
         filler = np.zeros(position // CQ_UNIT.size, UNITS)
         filler["size"] = PRE_BLANK_SIZE

@@ -9,16 +9,12 @@ from rmqctl.store.write.put_message import PutMessageStatus
 
 
 class GroupCommitRequest(NamedTuple):
-    """A put that waits until disk or slaves have the log up to `next_offset` (bytes).
-
-    `deadline` is a time on the clock of time.monotonic(). `ack_nums` is the number of brokers that must have the
-    message, including the master. With an `ack_nums` of 1 or less, the put waits for one slave.
-    """
+    """A put that waits until disk or slaves have the log up to `next_offset` (bytes)."""
 
     next_offset: int
-    deadline: float
+    deadline: float  # on the clock of time.monotonic()
     done: Future[PutMessageStatus]
-    ack_nums: int = 1
+    ack_nums: int = 1  # brokers, with the master, that must have the message; 1 or less: one slave
 
     def finish(self, status: PutMessageStatus) -> None:
         """Set the status of the put; later calls are ignored."""

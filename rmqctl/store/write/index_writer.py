@@ -1,11 +1,9 @@
 """The writer of the index of message keys.
 
-A new index file begins when the last index file is full (IndexService.buildIndex). The name of an index file is the
-local time of its creation.
+When an index file is full, a new one begins (IndexService.buildIndex); its name is the local time of its creation.
 
-The slots of the current index file are kept in memory. New index entries are collected in memory, and are written in
-groups. A flush writes the remaining entries, then the changed slots, then the header. Entries are written before slots.
-Therefore a slot in the file never points to a missing entry.
+The slots of the current file are kept in memory, and new entries are collected and written in groups. A flush writes
+the remaining entries, then the changed slots, then the header: so a slot in the file never points to a missing entry.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ class IndexWriter:
 
     An index file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` gets the store
     time of a file's first message, and returns the time for the file name (both in ms since 1970). After the flush of a
-    full index file, `on_full` gets the file's end timestamp (the checkpoint's index time). Methods raise OSError.
-    Messages must be put by one thread; any thread may write or flush the collected entries.
+    full file, `on_full` gets its end timestamp (the checkpoint's index time). Messages must be put by one thread; any
+    thread may write or flush the collected entries. Methods raise OSError.
     """
 
     def __init__(
@@ -69,9 +67,9 @@ class IndexWriter:
         self._lock = threading.Lock()
 
     def go_on_with(self, file: IndexFile) -> None:
-        """Continue to fill an existing index file if the file has room.
+        """Continue to fill an existing index file, if it has room.
 
-        If the existing file is full, the next key begins a new file.
+        Otherwise the next key begins a new file.
         """
         header = file.header()
         if header is None:
@@ -101,8 +99,7 @@ class IndexWriter:
     def written_out(self) -> Iterator[Path | None]:
         """Write all index entries; keep the index files unchanged in the `with` block.
 
-        In the `with` block, the caller can read the index files. Yields the path of the current index file, or None if
-        no file is open.
+        Yields the path of the current file, which the block can read, or None if none is open.
         """
         with self._lock:
             self._write_out()
@@ -132,10 +129,7 @@ class IndexWriter:
                 self._make_pages()
 
     def _make_pages(self) -> None:
-        """Write the slot table of a new index file before the first flush.
-
-        The early write makes the first flush faster.
-        """
+        """Write the slot table of a new file early, to make the first flush faster."""
         if self._file is not None and not self._has_pages:
             self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)
             self._has_pages = True
@@ -174,10 +168,7 @@ class IndexWriter:
             self._synced = True
 
     def close(self) -> None:
-        """Close the file.
-
-        Index entries may be missing in the file if they were not flushed before `close`.
-        """
+        """Close the file; entries that were not flushed may be missing in it."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -211,8 +202,7 @@ class IndexWriter:
     def _free_name(self, at: int) -> Path:
         """Return a file name that sorts after the names of all index files.
 
-        The name is the time `at` in local time. If the last name has a time at or after `at`, the new name is one
-        millisecond later than the last name.
+        It is the time `at` in local time, or one millisecond later than the last name if that is not earlier.
         """
         if self._last_name is None:
             self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")
@@ -221,23 +211,16 @@ class IndexWriter:
 
 
 def name_after(last: str, at: int) -> str:
-    """Return the name of the next index file after the file `last`.
-
-    The file is created at `at` (ms since 1970).
-    """
+    """Return the name of an index file created at `at` (ms since 1970) after `last`."""
     return _name_of(at) if _name_of(at) > last else _name_of(_time_of(last) + 1)
 
 
 def _name_of(milliseconds: int) -> str:
-    """Return a time as `yyyyMMddHHmmssSSS` in local time.
-
-    The format is the same as in UtilAll.timeMillisToHumanString.
-    """
+    """Return a time as `yyyyMMddHHmmssSSS` (UtilAll.timeMillisToHumanString)."""
     local = datetime.fromtimestamp(milliseconds // 1000).astimezone()
     return f"{local:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"
 
 
 def _time_of(name: str) -> int:
-    """Return the time that a file name contains, in ms since 1970."""
     local = datetime.strptime(name[:14], "%Y%m%d%H%M%S").astimezone()
     return int(local.timestamp()) * 1000 + int(name[14:])

@@ -33,16 +33,13 @@ PUT_OK = PutMessageStatus.PUT_OK  # a look-up in an Enum takes longer than the r
 
 
 class Placed(msgspec.Struct, Generic[Result], frozen=True, gc=False):
-    """Records with their places, and what changes when they are written.
-
-    `next_offsets` has the new next offset of each queue that gets units. `queues` also has the queues of prepared and
-    rollback messages, and the real queues of delayed and half messages. `result` is the result of the put.
-    """
+    """Records with their places, and what changes when they are written."""
 
     records: bytes | memoryview
-    next_offsets: dict[QueueKey, int]
+    next_offsets: dict[QueueKey, int]  # of each queue that gets units
     queues: Iterable[QueueKey]
-    result: Result
+    """Also those of prepared and rollback messages, and the real ones of delayed and half messages."""
+    result: Result  # of the put
 
 
 Place = Callable[[dict[QueueKey, int], int, int, int], Placed[Result]]

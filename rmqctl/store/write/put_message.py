@@ -1,7 +1,6 @@
 """The results of a put: RocketMQ's PutMessageStatus and PutMessageResult.
 
-PutMessageResult and AppendMessageResult are msgspec structs, because a struct is created four times as fast as a named
-tuple.
+PutMessageResult and AppendMessageResult are msgspec structs, which are created four times as fast as named tuples.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class PutMessageStatus(Enum):
-    """RocketMQ's names for the results of a put.
-
-    If RocketMQ has two spellings of a name, the spelling of 5.x is used.
-    """
+    """RocketMQ's names for the results of a put; of two spellings, that of 5.x."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -42,7 +38,7 @@ class PutMessageStatus(Enum):
     def is_of_message(self) -> bool:
         """Return whether the message itself is the reason for the failure.
 
-        Any other failure is a failure of the store, and the next message would fail, too.
+        Any other failure is one of the store, and the next message would fail, too.
         """
         return self in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
@@ -50,113 +46,83 @@ class PutMessageStatus(Enum):
 class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     """The place in the log and in the queue where messages were stored.
 
-    Physical offsets and sizes are in bytes, `logics_offset` is in units. `wrote_offset` and `logics_offset` are the
-    offsets of the first message. `store_timestamp` is in ms since 1970. `topic` and `queue_id` are the topic and the
-    queue that received the messages. For a delayed message, `topic` is SCHEDULE_TOPIC_XXXX, and `queue_id` is the queue
-    of the delay level. `takes_offset` is False for prepared and rollback messages, because they do not increase the
-    queue's next offset.
+    Physical offsets and sizes are in bytes.
     """
 
-    topic: str
-    queue_id: int
-    takes_offset: bool
-    wrote_offset: int
+    topic: str  # that received the messages; of a delayed one SCHEDULE_TOPIC_XXXX
+    queue_id: int  # of a delayed message that of its delay level
+    takes_offset: bool  # False for prepared and rollback messages: the queue's next offset stays
+    wrote_offset: int  # of the first message
     wrote_bytes: int
     physical_offsets: tuple[int, ...]
     store_host: Host
-    store_timestamp: int
-    logics_offset: int
+    store_timestamp: int  # ms since 1970
+    logics_offset: int  # of the first message, in units
     inner_num: int = 1
 
     @property
     def msg_num(self) -> int:
-        """Return how many messages were stored.
-
-        The messages of an inner batch are counted one by one.
-        """
+        """Return how many messages were stored; an inner batch counts its messages."""
         return len(self.physical_offsets) * self.inner_num
 
     @property
     def msg_id(self) -> str:
-        """Return the offset message id.
-
-        For a batch, the result has the ids of all messages, joined by commas.
-        """
+        """Return the offset message id; of a batch those of all messages, with commas."""
         return ",".join(msg_id(self.store_host, offset) for offset in self.physical_offsets)
 
 
 class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
-    """The result of a put.
-
-    `append` is set if at least one message was stored. `remark` is a text that describes the failure.
-    """
+    """The result of a put."""
 
     status: PutMessageStatus
-    append: AppendMessageResult | None = None
-    remark: str = ""
+    append: AppendMessageResult | None = None  # set if at least one message was stored
+    remark: str = ""  # describes a failure
 
     @property
     def is_ok(self) -> bool:
-        """Return whether the message was stored.
-
-        A late flush or a late replication does not change the result.
-        """
+        """Return whether the message was stored, even if flushed or replicated late."""
         return self.append is not None
 
     @property
     def is_store_failure(self) -> bool:
         """Return whether the put failed because of the store, not the message.
 
-        A failure of the store is, for example, a full disk or a closed store.
+        Examples: a full disk, a closed store.
         """
         return self.append is None and not self.status.is_of_message
 
 
 class PutEncodedResult(NamedTuple):
-    """The result of a put of encoded records.
+    """The result of a put of encoded records."""
 
-    `records` is the number of records. `failure` is set if the records were not stored. If the records were stored,
-    `queues` has the new queue offsets [first, behind) of each queue, and [wrote_offset, end) are the physical offsets
-    of the records.
-    """
-
-    records: int
-    failure: PutMessageResult | None
-    queues: list[tuple[QueueKey, int, int]]
-    wrote_offset: int = 0
+    records: int  # their number
+    failure: PutMessageResult | None  # set if the records were not stored
+    queues: list[tuple[QueueKey, int, int]]  # new queue offsets [first, behind) of each queue
+    wrote_offset: int = 0  # the records are at [wrote_offset, end) of the log
     end: int = 0
 
 
 class EncodingRules(NamedTuple):
-    """The rules for encoded records that a log accepts.
-
-    Sizes are in bytes. `takes` returns whether a queue accepts encoded records.
-
-    `now` returns the born time (ms since 1970) for messages without a born time.
-    """
+    """The rules for encoded records that a log accepts; sizes are in bytes."""
 
     ends_properties_with_separator: bool
     body_max: int
     record_max: int
-    takes: Callable[[QueueKey], bool]
-    now: Callable[[], int]
+    takes: Callable[[QueueKey], bool]  # does this queue accept encoded records?
+    now: Callable[[], int]  # ms since 1970, for messages without a born time
 
 
 class EncodedLines(NamedTuple):
     """Encoded records that have no place in the log yet.
 
-    `records` has the bytes of all records (uint8). `rows` describes each record (RECORD_COLUMNS). `numbers` (int32) has
-    the number of each record's queue, which is an index of `queues`. A put fills in the offsets and the store time in
-    `records` and `rows`.
-
-    `end` is the position in the input after the last encoded line. The encoder's next call overwrites the data.
+    A put fills in the offsets and the store time in `records` and `rows`. The encoder's next call overwrites the data.
     """
 
-    records: Bytes
-    rows: Rows
-    numbers: Numbers
+    records: Bytes  # the bytes of all records (uint8)
+    rows: Rows  # describe each record (RECORD_COLUMNS)
+    numbers: Numbers  # int32: each record's queue, as an index of `queues`
     queues: list[QueueKey]
-    end: int
+    end: int  # position in the input after the last encoded line
 
 
 class RunningFlags(IntFlag):

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 
 
 class ServiceThread(ABC):
-    """A thread that works at regular intervals, and when it is woken.
+    """A thread that works every `interval` seconds, or earlier when it is woken.
 
-    The thread waits at most `interval` seconds between two rounds of work, and runs until `shutdown` is called.
+    It runs until `shutdown` is called.
     """
 
     def __init__(self, name: str, interval: float) -> None:

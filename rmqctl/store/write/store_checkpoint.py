@@ -1,6 +1,6 @@
 """StoreCheckpoint: the times up to which log, queues and index are flushed.
 
-The values in a checkpoint are store times of messages.
+They are store times of messages.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StoreCheckpoint:
     def set_index(self, timestamp: int) -> None:
         """Set the store time of the last message in the newest full index file.
 
-        Before the call, the caller must flush the index file to disk.
+        The caller must have flushed this file to disk.
         """
         with self._lock:
             self.values = self.values._replace(index_msg_timestamp=max(timestamp, self.values.index_msg_timestamp))
@@ -53,7 +53,7 @@ class StoreCheckpoint:
     def flush(self) -> None:
         """Write the checkpoint, and flush it to disk.
 
-        The bytes after the fields of the checkpoint are not changed.
+        The bytes after its fields are not changed.
         """
         path = self._path
         if self._storage.entry(path).kind is not Kind.FILE or self._storage.entry(path).size < CHECKPOINT_FILE_SIZE:

@@ -1,12 +1,12 @@
 """The writer of config/topics.json, which lists the topics of a broker.
 
-For each topic, topics.json has the number of queues (TopicConfigManager). A broker does not serve a topic without an
-entry in topics.json. A broker does not serve a queue if its queueId is readQueueNums or more (PullMessageProcessor).
-Brokers and rmqctl add a topic to topics.json at the topic's first message.
+It has the number of queues of each topic (TopicConfigManager). A broker serves neither a topic without an entry, nor a
+queue whose queueId is readQueueNums or more (PullMessageProcessor). Brokers and rmqctl add a topic at its first
+message.
 
-In existing entries, only readQueueNums and writeQueueNums change. If a message's queueId is readQueueNums or more,
-rmqctl increases readQueueNums. If writeQueueNums is less than the new readQueueNums, rmqctl increases writeQueueNums.
-The topics.json of 4.x has no `attributes` and no `stateVersion`; all other fields are the same in 4.x and 5.x.
+In existing entries, only readQueueNums and writeQueueNums change: rmqctl increases readQueueNums if a message's queueId
+is not below it, and writeQueueNums if it is less than the new readQueueNums. The topics.json of 4.x has no `attributes`
+and no `stateVersion`; all other fields are the same in 4.x and 5.x.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class TopicConfigs:
 
     `now` returns the time in ms since 1970. Any thread may call `note`.
 
-    `queues` are the existing queues of the store. If the store has no topics.json, the new file has the topics of the
-    existing queues. A topic that is not in topics.json is treated as deleted. If the existing topics.json cannot be
-    loaded, `problem` is the reason, and the file is not changed. Raises OSError.
+    If the store has no topics.json, the new file gets the topics of `queues`, the existing queues of the store. A topic
+    missing in an existing topics.json counts as deleted. If that file cannot be loaded, it is not changed, and
+    `problem` is the reason. Raises OSError.
     """
 
     def __init__(
@@ -127,17 +127,17 @@ def new_topic(topic: str, profile: Profile, queue_nums: int) -> dict[str, Any]:
 
 
 def usual_queue_nums(topic: str) -> int:
-    """Return how many queues a topic gets if a broker creates the topic.
+    """Return how many queues a topic gets if a broker creates it.
 
-    For a producer's topic, the result is the broker's default number of queues.
+    That is the broker's default number for a producer's topic.
     """
     return own_queue_nums(topic) or USUAL_QUEUE_NUMS
 
 
 def own_queue_nums(topic: str) -> int | None:
-    """Return how many queues a broker gives to one of its own topics.
+    """Return how many queues a broker gives to its own topic, or None to another's.
 
-    A broker's own topics include topics of groups (%RETRY%, %DLQ%). The result is None for a producer's topic.
+    Topics of groups (%RETRY%, %DLQ%) are its own; those of producers are not.
     """
     if topic.startswith(REVIVE_PREFIX):
         return REVIVE_QUEUE_NUMS
@@ -147,10 +147,7 @@ def own_queue_nums(topic: str) -> int | None:
 
 
 def _read_queue_nums(entry: Any) -> int:
-    """Return the readQueueNums of an entry of topics.json.
-
-    If the entry is not valid, the result is QUEUE_NUMS_MAX. `note` never changes an entry with QUEUE_NUMS_MAX queues.
-    """
+    """Return QUEUE_NUMS_MAX if the entry is not valid: `note` then never changes it."""
     if not isinstance(entry, dict) or not all(isinstance(entry.get(nums), int) for nums in (READ_NUMS, WRITE_NUMS)):
         return QUEUE_NUMS_MAX
     return int(entry[READ_NUMS])
