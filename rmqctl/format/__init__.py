@@ -1,4 +1,4 @@
 """Conversion between bytes and records of RocketMQ's message store.
 
-This package does not open files.
+It opens no file.
 """

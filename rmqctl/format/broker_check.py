@@ -1,13 +1,18 @@
 """A broker's check of a record (CommitLog.checkMessageAndReturnSize).
 
-A broker checks records during recovery and during dispatch. A broker checks less than `rmqctl.format.message` does. A
-broker copies PHYSICALOFFSET into the consume queue without a check. A broker ignores the checksum of an empty body.
-Without forceVerifyPropCRC, a broker ignores `__CRC32#`; with it (5.2.0 and later), recovery requires `__CRC32#` of each
-record and ignores BODYCRC. With duplicationEnable, 5.x requires DUP_INFO of each record with properties. A broker
-treats a negative length of body or properties as 0. Up to 4.5.2, the hosts have 8 bytes, whatever SYSFLAG says. Up to
-5.0.0, V2 records are not valid. Up to 5.3.1, the magic code alone decides whether a record is a blank. 5.3.2 and later
-first compare the TOTALSIZE of a record or blank with the number of bytes left in the file. If the lengths in a record
-do not add up to TOTALSIZE, dispatch skips TOTALSIZE bytes.
+A broker checks records during recovery and during dispatch, and less than `rmqctl.format.message` does:
+
+- It copies PHYSICALOFFSET into the consume queue without a check.
+- It ignores the checksum of an empty body.
+- It ignores `__CRC32#` without forceVerifyPropCRC. With it (5.2.0 and later), recovery requires `__CRC32#` of each
+  record and ignores BODYCRC.
+- It treats a negative length of body or properties as 0.
+- With duplicationEnable, 5.x requires DUP_INFO of each record with properties.
+
+Up to 4.5.2, the hosts have 8 bytes, whatever SYSFLAG says. Up to 5.0.0, V2 records are not valid. Up to 5.3.1, the
+magic code alone decides whether a record is a blank; 5.3.2 and later first compare the TOTALSIZE of a record or blank
+with the number of bytes left in the file. If the lengths in a record do not add up to TOTALSIZE, dispatch skips
+TOTALSIZE bytes.
 """
 
 from __future__ import annotations
@@ -34,18 +39,12 @@ _SHORT_BITS, _INT_BITS, _LONG_BITS = 16, 32, 64
 
 
 class Checked(NamedTuple):
-    """The result of a broker's check of a record.
+    """The result of a broker's check of a record."""
 
-    For a good record, `message` is set, and `size` is TOTALSIZE. For a blank, `message` is None, and `size` is 0. For a
-    bad record, `problem` gives the reason, and `size` is -1. If the only fault is a wrong sum of the lengths, `size` is
-    TOTALSIZE, and `consumed` is this sum. `message` has no body. `message.physical_offset` is the PHYSICALOFFSET of the
-    record.
-    """
-
-    size: int
-    message: Message | None = None
-    problem: str = ""
-    consumed: int = 0
+    size: int  # TOTALSIZE of a good record, or if only the sum of the lengths is wrong; 0: a blank; -1: bad
+    message: Message | None = None  # of a good record, without its body; `physical_offset` is its PHYSICALOFFSET
+    problem: str = ""  # of a bad record
+    consumed: int = 0  # the sum of the lengths, if only that is wrong
 
     @property
     def is_blank(self) -> bool:
@@ -56,8 +55,8 @@ class Checked(NamedTuple):
 def check_message_and_return_size(read: Read, room: int, rules: StartRules, *, check_crc: bool) -> Checked:
     """Check a record as a broker of `rules` does; `read` returns the record's bytes.
 
-    `room` is the number of bytes from the record's start to the end of its file. The caller sets `check_crc` for
-    recovery, but not for dispatch. Raises the errors that `read` raises.
+    `room` is the number of bytes from the record's start to the end of its file. Set `check_crc` for recovery, not for
+    dispatch. Raises the errors that `read` raises.
     """
     if room < BLANK_SIZE:
         return _bad("the file ends without a blank record")
@@ -141,7 +140,7 @@ def _crc32(read: Read, start: int, size: int) -> int:
 def _numbers_are_read(found: Message, rules: StartRules) -> bool:
     """Return whether Java can parse the properties that must be numbers.
 
-    In SCHEDULE_TOPIC_XXXX, DELAY must be a number. In 5.x, INNER_BASE and INNER_NUM must be numbers.
+    These are DELAY in SCHEDULE_TOPIC_XXXX, and in 5.x INNER_BASE and INNER_NUM.
     """
     given = properties.decode(found.properties_bytes, values_may_have_separators=rules.values_may_have_separators)
     level = given.get(properties.DELAY)

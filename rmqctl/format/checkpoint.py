@@ -2,8 +2,8 @@
 
 {table}
 
-A checkpoint is valid if and only if it has at least 48 bytes and no time in it is negative. A checkpoint of zeros is
-valid, and means that nothing was flushed yet.
+A checkpoint is valid if and only if it has at least 48 bytes and no time in it is negative. One of zeros is valid:
+nothing was flushed yet.
 """
 
 from __future__ import annotations

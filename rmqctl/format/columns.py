@@ -1,6 +1,6 @@
 """The numpy dtypes of fixed layouts.
 
-The dtype and the struct of a layout are made from the same table of fields.
+They are made from the same table of fields as the structs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def dtype_of(layout: Layout) -> np.dtype[Any]:
     """Return the layout's dtype, big-endian and packed as on disk.
 
-    The dtype's fields have the names of the layout's fields. All fields of the layout must be integers.
+    It has the names of the layout's fields, which must all be integers.
     """
     return np.dtype([(field.name, f"{BIG_ENDIAN}i{field.size}") for field in layout.fields])
 

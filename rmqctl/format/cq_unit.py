@@ -1,21 +1,21 @@
 """Units of the consume queue, of its extension, and of 5.x's batch consume queue.
 
-ConsumeQueue: a unit has 20 bytes. The number of a unit in the queue is its queue offset. A unit is in use if
-physicalOffset >= 0 and size > 0:
+ConsumeQueue: a unit has 20 bytes, and its number in the queue is its queue offset. It is in use if physicalOffset >= 0
+and size > 0:
 
 {cq}
 
-A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). The tagsCode is the hashCode of TAGS.
-For SCHEDULE_TOPIC_XXXX, the tagsCode is the delivery time in ms. If tagsCode is <= -2^31-1, tagsCode is an address in
-the extension (byte offset in the extension = address + 2^63).
+A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). The tagsCode is the hashCode of TAGS,
+in SCHEDULE_TOPIC_XXXX the delivery time in ms. If it is <= -2^31-1, it is an address in the extension (byte offset in
+the extension = address + 2^63).
 
-ConsumeQueueExt (enableConsumeQueueExt): a unit has 20 bytes, and a bitmap may follow these bytes. An extension unit
-with size -1 is the blank at the end of a file:
+ConsumeQueueExt (enableConsumeQueueExt): a unit has 20 bytes, and a bitmap may follow. One with size -1 is the blank at
+the end of a file:
 
 {ext}
 
-BatchConsumeQueue (queue.type=BatchCQ): a unit has 46 bytes. A batch unit is in use if and only if physicalOffset >= 0,
-size > 0, baseOffset >= 0 and count > 0:
+BatchConsumeQueue (queue.type=BatchCQ): a unit has 46 bytes. It is in use if and only if physicalOffset >= 0, size > 0,
+baseOffset >= 0 and count > 0:
 
 {batch}
 """
@@ -72,30 +72,24 @@ EXT_BASE = -(2**63)  # the address of an extension's first byte
 def whole_units(content: bytes) -> bytes:
     """Return `content`, extended with zeros to a whole number of units.
 
-    `content` is a queue file without the zeros at its end, so the last unit in `content` may be incomplete.
+    It is a queue file without the zeros at its end, so its last unit may be incomplete.
     """
     missing = -len(content) % CQ_UNIT.size
     return content + bytes(missing) if missing else content
 
 
 class CqUnit(NamedTuple):
-    """A unit of a consume queue, with its queue offset.
-
-    `batch_size` is the number of messages that the unit represents. `batch_size` is 1 if the unit is not a batch.
-    """
+    """A unit of a consume queue, with its queue offset."""
 
     queue_offset: int
     physical_offset: int
     size: int
     tags_code: int
-    batch_size: int = 1
+    batch_size: int = 1  # messages that the unit represents; 1 if it is not a batch
 
     @property
     def is_pre_blank(self) -> bool:
-        """Return whether the unit is a pre-blank.
-
-        Pre-blank units fill the first queue file before the first real unit.
-        """
+        """Return whether the unit fills the first file before the first real unit."""
         return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
 
     @property

@@ -1,9 +1,9 @@
 """The two checksums of a record: BODYCRC, and the property `__CRC32#`.
 
-BODYCRC is the checksum of the body. The property `__CRC32#` (5.2 and later) contains the checksum of all earlier bytes
-of the record. The property is the record's last 20 bytes: the name (8 bytes), 0x01, ten decimal digits *least
-significant first*, and 0x02. Both checksums are CRC-32 (IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, rmqctl computes
-the checksum again with crcmod before it reports the mismatch.
+BODYCRC is the checksum of the body, `__CRC32#` (5.2 and later) that of all earlier bytes of the record. This property
+is the record's last 20 bytes: the name (8 bytes), 0x01, ten decimal digits *least significant first*, and 0x02. Both
+checksums are CRC-32 (IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, rmqctl computes the checksum again with crcmod
+before it reports the mismatch.
 """
 
 from __future__ import annotations
@@ -66,20 +66,19 @@ def property_crc(value: int) -> bytes:
 
 
 def stored_property_crc(properties: bytes) -> int | None:
-    """Return the checksum that a record's last property, `__CRC32#`, contains.
+    """Return the checksum in a record's last property, `__CRC32#`.
 
-    The result is None if the digits of `__CRC32#` are not valid.
+    None if its digits are not valid.
     """
     digits = properties[-PROPERTY_CRC_SIZE:][_DIGITS]
     return int(digits[::-1]) if digits.isdigit() else None
 
 
 def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
-    """Return the problem of a record's `__CRC32#`, as a text.
+    """Return the problem of a record's `__CRC32#`, or None if it is right or missing.
 
-    The result is None if `__CRC32#` is right, or if the record has no `__CRC32#`. `record` is the whole record, and
-    `properties` are the properties of the record. If the last property has the right checksum but a different name, it
-    is treated as a damaged `__CRC32#`. A record without `__CRC32#` almost never ends in its own checksum.
+    `record` is the whole record, and `properties` are its properties. A last property with the right checksum but a
+    different name counts as a damaged `__CRC32#`: a record without `__CRC32#` almost never ends in its own checksum.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

@@ -1,6 +1,6 @@
 """Encode a message as a record of the log, byte for byte as a broker does.
 
-`record` makes a record whose place in the log is known. `encode` makes the parts that do not depend on the place.
+`record` makes a record whose place in the log is known. `encode` makes the parts that do not depend on it, and
 `Encoded.placed` adds the fields that CommitLog sets under its lock: QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and
 `__CRC32#`. `rmqctl.format.message` has the layout.
 """
@@ -96,8 +96,8 @@ def encode(
 ) -> Encoded:
     """Return a message as a record that has no place in the log yet.
 
-    `properties` are the bytes of the field PROPERTIES in the record. With `property_crc`, the last 20 bytes of
-    `properties` are reserved for `__CRC32#`. The caller has checked the length of the properties.
+    `properties` are the bytes of the field PROPERTIES, whose length the caller has checked. With `property_crc`, the
+    last 20 of them are reserved for `__CRC32#`.
     """
     head_size = _hosts(message.born_host, message.store_host).head_size
     size = head_size + len(message.body) + len(topic.raw) + _SHORT.size + len(properties)
@@ -151,10 +151,9 @@ class TopicField(NamedTuple):
 
 @lru_cache(maxsize=TOPICS_KNOWN)
 def topic_field(topic: str, *, long_topics: bool) -> TopicField | None:
-    """Return a topic as a record stores it.
+    """Return a topic as a record stores it, or None if it is too long.
 
-    The result is None if the topic is too long. `long_topics` allows V2 records, which can have topics longer than 127
-    bytes.
+    `long_topics` allows V2 records, for topics longer than 127 bytes.
     """
     raw = topic.encode("utf-8", "surrogateescape")
     if len(raw) <= TOPIC_LENGTH_MAX_V1:

@@ -44,7 +44,7 @@ def encode(host: Host) -> bytes:
 def msg_id(store_host: Host, physical_offset: int) -> str:
     """Return the offset message id (MessageDecoder.createMessageId).
 
-    The id is upper-case hex text: 32 characters with IPv4, and 56 with IPv6.
+    It is upper-case hex text: 32 characters with IPv4, and 56 with IPv6.
     """
     return (encode(store_host) + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 

@@ -6,16 +6,18 @@ Header:
 
 {header}
 
-A slot has 4 bytes: the number of the slot's newest entry, or 0 if the slot has no entry. By default, a file has
-5 000 000 slots and 20 000 000 entries. The numbers of the entries begin at 0, but entry 0 is not used. Entry:
+A slot has 4 bytes: the number of its newest entry, or 0 without one. By default, a file has 5 000 000 slots and 20 000
+000 entries. The entries are numbered from 0, but entry 0 is not used. Entry:
 
 {entry}
 
 The indexed text of a key is `topic#key`. For a message with TAGS, brokers of 5.4.0 and later add an entry for the text
-`topic#T#TAGS`. The keyHash is the absolute value of the text's hashCode, or 0 for Integer.MIN_VALUE. The slot number is
-keyHash modulo the number of slots. Two keys may have the same hash, so a reader must compare the keys in the messages.
-An entry is valid if and only if it meets three conditions. (1) The number of the entry is below indexCount. (2) The
-prevIndex of the entry is below the number of the entry. (3) The entry is in the slot chain of its keyHash.
+`topic#T#TAGS`. The keyHash is the absolute value of the text's hashCode, or 0 for Integer.MIN_VALUE, and the slot
+number is keyHash modulo the number of slots. Two keys may have the same hash, so a reader must compare the keys in the
+messages.
+
+An entry is valid if and only if its number is below indexCount, its prevIndex is below its number, and it is in the
+slot chain of its keyHash.
 """
 
 from __future__ import annotations
@@ -101,8 +103,7 @@ def decode_entry(raw: bytes) -> IndexEntry:
 def slots_of_file(file_size: int) -> int:
     """Return the number of slots in a file of `file_size` bytes.
 
-    The result is right only if the file has room for four entries for each slot, as by default (maxHashSlotNum,
-    maxIndexNum).
+    It is right only with four entries for each slot, as by default (maxHashSlotNum, maxIndexNum).
     """
     return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
 
@@ -110,8 +111,7 @@ def slots_of_file(file_size: int) -> int:
 def is_whole_file(file_size: int) -> bool:
     """Return whether a file of `file_size` bytes has only whole slots and entries.
 
-    The function assumes files with room for four entries for each slot, as by default. The result is False for most
-    truncated files.
+    With four entries for each slot, as by default. False for most truncated files.
     """
     return (
         file_size > INDEX_HEADER.size
@@ -122,7 +122,7 @@ def is_whole_file(file_size: int) -> bool:
 def tag_key_hash(topic: str, tags: str) -> int:
     """Return the keyHash of `topic#T#TAGS`.
 
-    Brokers of 5.4.0 and later index the text `topic#T#TAGS` to find the messages with a tag.
+    Brokers of 5.4.0 and later index this text to find the messages with a tag.
     """
     return key_hash(topic, TAG_KEY_PREFIX + tags)
 
@@ -130,7 +130,7 @@ def tag_key_hash(topic: str, tags: str) -> int:
 def key_hash(topic: str, key: str) -> int:
     """Return the keyHash of `topic#key` (IndexFile.indexKeyHashMethod).
 
-    The keyHash is |hashCode|, or 0 if the hashCode is Integer.MIN_VALUE.
+    It is |hashCode|, or 0 if the hashCode is Integer.MIN_VALUE.
     """
     return _positive(hash_code(f"{topic}#{key}"))
 
@@ -138,7 +138,7 @@ def key_hash(topic: str, key: str) -> int:
 def key_hashes(topics: Iterable[str], key: str) -> dict[str, int]:
     """Return the keyHash of `topic#key` for each topic.
 
-    The key is hashed only once. hashCode(a + b) = hashCode(a) * 31^(length of b) + hashCode(b), with Java's overflow.
+    The key is hashed only once: hashCode(a + b) = hashCode(a) * 31^(length of b) + hashCode(b), with Java's overflow.
     """
     of_key = hash_code(key)
     factor = pow(31, len(key.encode("utf-16-be", "surrogatepass")) // 2, 2**32)

@@ -10,13 +10,10 @@ BIG_ENDIAN = ">"
 
 
 class Field(NamedTuple):
-    """One field: its name in RocketMQ, its struct code, and a remark.
+    """One field of a layout."""
 
-    Struct codes are for example `i` (4 bytes), `q` (8 bytes), `h` (2 bytes) and `8s` (8 raw bytes).
-    """
-
-    name: str
-    code: str
+    name: str  # in RocketMQ
+    code: str  # struct code: `i` (4 bytes), `q` (8 bytes), `h` (2 bytes), `8s` (8 raw bytes)
     remark: str = ""
 
     @property
@@ -48,10 +45,7 @@ class Layout:
         return self.struct.size
 
     def offset(self, name: str) -> int:
-        """Return the offset in bytes of the field `name`.
-
-        Raises KeyError if the layout has no field `name`.
-        """
+        """Return the offset in bytes of the field `name`, or raise KeyError."""
         at = 0
         for field in self.fields:
             if field.name == name:
@@ -60,10 +54,7 @@ class Layout:
         raise KeyError(name)
 
     def table(self) -> str:
-        """Return the table of the layout for the documentation.
-
-        The columns of the table are offset, bytes, field and remark.
-        """
+        """Return the layout as a table: offset, bytes, field and remark."""
         rows = []
         at = 0
         for field in self.fields:

@@ -1,7 +1,7 @@
 """One record of the commit log.
 
-A record begins with the head in the following table. The table shows a head with two IPv4 hosts. If the V6 bit of a
-host is set in SYSFLAG, this host has 20 bytes instead of 8. Each host of 20 bytes moves all later fields by 12 bytes.
+A record begins with the following head, here with two IPv4 hosts. If the V6 bit of a host is set in SYSFLAG, this host
+has 20 bytes instead of 8, and all later fields move by 12 bytes.
 
 {table}
 
@@ -10,23 +10,25 @@ byte in V1 and 2 bytes in V2. PROPERTIES begins with a length field of 2 bytes.
 
 A record is valid if all of these conditions are true:
 
-(1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x). (2) TOTALSIZE is not larger than the
-rest of the file, no length is negative, and head and lengths add up to TOTALSIZE. (3) PHYSICALOFFSET is the position of
-the record in the log. A record with another PHYSICALOFFSET is an old record in a reused file, or the file has a wrong
-name. No broker checks PHYSICALOFFSET. (4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty.
-No broker checks the BODYCRC of an empty body. (5) The property `__CRC32#`, if the record has it (5.2 and later),
-contains the checksum of all earlier bytes of the record. (6) The last byte of PROPERTIES is not zero. After an
-incomplete write, the last bytes of a record are zero. No broker checks the last bytes of PROPERTIES. Records for LMQ
-queues from brokers of 5.2.0 to 5.3.0 are an exception: they may end with 20 unused bytes (zeros or old data).
+- MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x).
+- TOTALSIZE is not larger than the rest of the file, no length is negative, and head and lengths add up to TOTALSIZE.
+- PHYSICALOFFSET is the position of the record in the log. Otherwise it is an old record in a reused file, or the file
+  has a wrong name. No broker checks this.
+- BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks the BODYCRC of an empty
+  body.
+- The property `__CRC32#`, if the record has it (5.2 and later), contains the checksum of all earlier bytes of the
+  record.
+- The last byte of PROPERTIES is not zero, as the last bytes of a record are after an incomplete write. No broker checks
+  this. Records for LMQ queues from brokers of 5.2.0 to 5.3.0 are an exception: they may end with 20 unused bytes (zeros
+  or old data).
 
-A blank fills the rest of a file after the last record. The TOTALSIZE of a blank is the length of the rest of the file,
-and the MAGICCODE of a blank is CBD43194. In a blank, the bytes after TOTALSIZE and MAGICCODE have no meaning. Eight
-zero bytes at a position mean that no record was written at this position yet.
+A blank fills the rest of a file after the last record. Its TOTALSIZE is the length of this rest, and its MAGICCODE is
+CBD43194; the bytes after them have no meaning. Eight zero bytes mean that no record was written there yet.
 
 Without `__CRC32#`, a flipped bit in the following fields cannot be detected: QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG
 (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP, STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET,
 TOPIC and PROPERTIES. `__CRC32#` covers all fields. The consume queues and the index contain copies of several record
-fields. `verify --level 2` compares the consume queues with the records. `verify --level 3` also compares the index.
+fields: `verify --level 2` compares the consume queues with the records, `verify --level 3` also the index.
 """
 
 from __future__ import annotations
@@ -136,18 +138,12 @@ class Message(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """Return the topic.
-
-        Bytes that are not UTF-8 become U+FFFD, as in Java.
-        """
+        """Return the topic; bytes that are not UTF-8 become U+FFFD, as in Java."""
         return self.topic_bytes.decode("utf-8", "replace")
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the properties.
-
-        Each call decodes the properties again.
-        """
+        """Return the properties, decoded again by each call."""
         return properties.decode(self.properties_bytes)
 
     @property
@@ -169,7 +165,7 @@ class Message(NamedTuple):
     def placeholder(self) -> str | None:
         """Return the code of the damage that a placeholder replaces.
 
-        The result is None if the record is not a placeholder.
+        None if the record is not a placeholder.
         """
         return placeholder_code(self.prepared_transaction_offset, self.properties)
 
@@ -189,8 +185,7 @@ class Blank(NamedTuple):
 def placeholder_code(prepared_transaction_offset: int, message_properties: dict[str, str]) -> str | None:
     """Return the code of the damage that a placeholder replaces.
 
-    The result is None if the record is not a placeholder. The result is `unknown` if the placeholder has no room for
-    the code.
+    None if the record is not a placeholder, and `unknown` if it has no room for the code.
     """
     if prepared_transaction_offset != PLACEHOLDER_SIGN:
         return None
@@ -201,7 +196,7 @@ def placeholder_code(prepared_transaction_offset: int, message_properties: dict[
 def tags_code(message_properties: dict[str, str]) -> int:
     """Return the tagsCode that the consume queue has for an ordinary message.
 
-    The tagsCode is the hashCode of TAGS, or 0 without TAGS.
+    It is the hashCode of TAGS, or 0 without TAGS.
     """
     tags = message_properties.get(properties.TAGS)
     return hash_code(tags) if tags else 0
@@ -220,12 +215,12 @@ def topic_length_size(magic: int) -> int:
 def decode(
     buffer: bytes | memoryview, position: int, physical_offset: int, room: int
 ) -> Message | Blank | Damage | None:
-    """Return the record at `position` of `buffer`.
+    """Return the record at `position` of `buffer`, or None.
 
-    `physical_offset` is the record's offset in the log. `room` is the number of bytes from the record's start to the
-    end of its file. The buffer must contain the whole record, or the whole rest of the file. The result is None if
-    nothing was written at `position` (eight zero bytes). Damage is returned, not raised as an error. If a record has
-    several faults, one is reported: the first that ends the log of a starting broker, or else the first.
+    None means that nothing was written there (eight zero bytes). Damage is returned, not raised: of several faults, the
+    first that ends the log of a starting broker, or else the first. `physical_offset` is the record's offset in the
+    log, `room` the number of bytes from its start to the end of its file. The buffer must contain the whole record, or
+    the whole rest of the file.
     """
     if room < BLANK_SIZE:
         return Damage(
@@ -320,26 +315,21 @@ def _checked(message: Message, record: memoryview) -> Message | Damage:
 def ends_in_reserve(raw: bytes) -> bool:
     """Return whether PROPERTIES end in 20 unused bytes.
 
-    In a record for LMQ queues, brokers of 5.2.0 to 5.3.0 reserve 20 bytes for `__CRC32#`.
+    In a record for LMQ queues, brokers of 5.2.0 to 5.3.0 reserve them for `__CRC32#`.
     """
     written = raw[: -crc.PROPERTY_CRC_SIZE]
     return written.endswith(_PROPERTY_END) and _LIGHT_OFFSETS in written
 
 
 class Damage(NamedTuple):
-    """Bytes that the format does not allow.
-
-    `physical_offset` and `size` (bytes) give the damaged range. If `size` is 0, only the position of the damage is
-    known. `message` has the record's fields if the lengths are right. If `physical_offset` does not identify the
-    damaged file, `path` does.
-    """
+    """Bytes that the format does not allow."""
 
     code: str
     physical_offset: int
-    size: int
+    size: int  # bytes; 0: only the position is known
     detail: str
-    message: Message | None = None
-    path: str = ""
+    message: Message | None = None  # the record's fields, if the lengths are right
+    path: str = ""  # of the file, if `physical_offset` does not identify it
 
     @property
     def end(self) -> int:

@@ -1,9 +1,9 @@
 """Profiles of versions that write and answer alike, and how each version starts.
 
-The profile `4.7` is for brokers of 4.0 to 4.9.0, and `4.9` for 4.9.1 to 4.9.8. The profile `5.3` is for brokers of 5.0
-to 5.3.4, and `5.4` for 5.4.0 and later. Brokers of one profile may still *start* differently: a start follows the rules
-of one version (`start_rules`). They come from the sources of 4.1.0 to 5.5.1. A new release is one more name in a row of
-ROWS, or one more row. `rmqctl.store.recovery.rules` says what the facts mean for a store.
+The profile `4.7` is for brokers of 4.0 to 4.9.0, `4.9` for 4.9.1 to 4.9.8, `5.3` for 5.0 to 5.3.4, and `5.4` for 5.4.0
+and later. Brokers of one profile may still *start* differently: a start follows the rules of one version
+(`start_rules`), from the sources of 4.1.0 to 5.5.1. A new release is one more name in a row of ROWS, or one more row.
+`rmqctl.store.recovery.rules` says what the facts mean for a store.
 """
 
 from __future__ import annotations
@@ -334,8 +334,7 @@ PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROF
 def profile_of(name: str) -> Profile:
     """Return the profile of a name in PROFILES, or of an exact version such as 5.1.1.
 
-    The profile of a version starts by the rules of that version. `name` must be in PROFILES or in
-    VERSIONS.
+    `name` must be in PROFILES or in VERSIONS. The profile of a version starts by the rules of that version.
     """
     if name in PROFILES:
         return PROFILES[name]

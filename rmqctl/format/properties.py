@@ -1,9 +1,8 @@
 """The field PROPERTIES: `name 0x01 value 0x02 ...`, and names of properties.
 
-The names of properties come from RocketMQ's MessageConst. Up to 4.9.0 and since 5.2, 0x02 follows the last pair of name
-and value. From 4.9.1 to 5.1.4, no 0x02 follows the last pair. PROPERTIES can be read with and without the last 0x02. A
-pair with an empty name or an empty value is not a property (MessageDecoder.string2messageProperties). Up to 4.9.0, nor
-is a pair whose value has 0x01 inside.
+The names come from RocketMQ's MessageConst. Up to 4.9.0 and since 5.2, 0x02 also follows the last pair of name and
+value; from 4.9.1 to 5.1.4, it does not. Both can be read. A pair with an empty name or an empty value is not a property
+(MessageDecoder.string2messageProperties), nor, up to 4.9.0, one whose value has 0x01 inside.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ LMQ_SEPARATOR = ","
 
 
 def decode(raw: bytes, *, values_may_have_separators: bool = True) -> dict[str, str]:
-    """Return the properties of a record.
+    """Return the properties of a record; of two with the same name, the last counts.
 
-    If a record has two properties with the same name, the last value counts. Bytes that are not UTF-8 become U+FFFD, as
-    in Java. Brokers up to 4.9.0 ignore 0x01 at the end of a value, and a property with 0x01 inside its value.
+    Bytes that are not UTF-8 become U+FFFD, as in Java. Brokers up to 4.9.0 ignore 0x01 at the end of a value, and a
+    property with 0x01 inside its value.
     """
     found: dict[str, str] = {}
     for pair in raw.decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
@@ -58,7 +57,7 @@ def keys(properties: dict[str, str]) -> list[str]:
 def is_wait_store_msg_ok(properties: dict[str, str]) -> bool:
     """Return whether a put waits until the message is on disk and on slaves.
 
-    As in Message.isWaitStoreMsgOK, a put waits if WAIT is `true` or missing.
+    As in Message.isWaitStoreMsgOK, it does if WAIT is `true` or missing.
     """
     return properties.get(WAIT, "true").lower() == "true"
 

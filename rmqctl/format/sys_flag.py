@@ -1,7 +1,7 @@
 """SYSFLAG, the record's flags for the broker (MessageSysFlag).
 
-The flags 64 and 128 and the compression type (bits 8 to 10) exist since 4.9. The flag 2 (multi-tags) has no name in
-this module, because rmqctl does not use it.
+The flags 64 and 128 and the compression type (bits 8 to 10) exist since 4.9. The flag 2 (multi-tags) has no name here,
+because rmqctl does not use it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ _COMPRESSION_NAMES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 
 
 def compression(sys_flag: int) -> str | None:
-    """Return how the body is compressed: `zlib`, `lz4`, `zstd` or `unknown`.
-
-    The result is None if the body is not compressed.
-    """
+    """Return how the body is compressed: `zlib`, `lz4`, `zstd` or `unknown`, or None."""
     if not sys_flag & COMPRESSED:
         return None
     kind = (sys_flag & COMPRESSION_TYPE_MASK) >> COMPRESSION_TYPE_SHIFT

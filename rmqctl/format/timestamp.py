@@ -14,7 +14,7 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 def rfc3339(milliseconds: int) -> str | None:
     """Return a time such as `2026-11-21T09:15:16.848Z`.
 
-    The result is None for a time outside the years 1 to 9999, for example in a damaged record.
+    None for a time outside the years 1 to 9999, for example in a damaged record.
     """
     if not MIN_MS <= milliseconds <= MAX_MS:
         return None

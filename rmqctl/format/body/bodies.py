@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Bodies:
     """How bodies are read and shown, and how many could not be.
 
-    `encoding` is none, utf8 (decompressed, as text), hex or base64 (both as stored). `charset` is the charset of the
-    text: a name that Python knows, or None for UTF-8. Any thread may call this object. `failed` counts the bodies that
-    could not be decompressed, and `failure` says why the first one could not.
+    `encoding` is none, utf8 (decompressed, as text), hex or base64 (both as stored). `charset` is that of the text: a
+    name that Python knows, or None for UTF-8. `failed` counts the bodies that could not be decompressed, and `failure`
+    says why the first one could not. Any thread may call this object.
     """
 
     def __init__(self, encoding: str = "none", charset: str | None = None) -> None:
@@ -29,10 +29,7 @@ class Bodies:
         self._lock = threading.Lock()
 
     def plain(self, message: Message) -> tuple[bytes, str | None]:
-        """Return the decompressed body and None.
-
-        If it cannot be decompressed: the body as stored, and the reason.
-        """
+        """Return the decompressed body and None, or the stored one and why it is not."""
         try:
             return decompressed(message.sys_flag, message.body), None
         except BodyError as error:
@@ -42,10 +39,7 @@ class Bodies:
             return bytes(message.body), str(error)
 
     def text(self, data: bytes) -> str:
-        """Return a decompressed body as text.
-
-        Bytes that are not of the charset become U+FFFD.
-        """
+        """Return a decompressed body as text; bytes not of the charset become U+FFFD."""
         return data.decode(self.charset or "utf-8", "replace")
 
     def columns(self, message: Message) -> dict[str, str]:

@@ -1,8 +1,11 @@
 """A JSON parser that uses bounded memory, for documents of any content.
 
-A document is accepted if and only if it meets four conditions. (1) The document is JSON without NaN and Infinity. (2)
-The document has at most `signs_max` of the signs `, : [ { "`. (3) The document is nested at most DEPTH_MAX deep. (4)
-Integers fit in 64 bits, and other numbers are finite.
+A document is accepted if and only if
+
+- it is JSON without NaN and Infinity;
+- it has at most `signs_max` of the signs `, : [ { "`;
+- it is nested at most DEPTH_MAX deep;
+- integers fit in 64 bits, and other numbers are finite.
 """
 
 from __future__ import annotations
@@ -18,10 +21,9 @@ _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 
 def check_signs(text: str, signs_max: int) -> None:
-    """Raise ValueError if a document has more than `signs_max` JSON signs.
+    """Raise ValueError if a document has more than `signs_max` of `, : [ { "`.
 
-    The JSON signs are `, : [ { "`. Real documents have fewer than `signs_max` signs. A parsed document needs at most
-    100 bytes of memory for each JSON sign.
+    Real documents have fewer. A parsed document needs at most 100 bytes of memory for each of these signs.
     """
     if sum(map(text.count, SIGNS)) > signs_max:
         raise ValueError(f"more than {signs_max} commas, colons, quotes and opening brackets")
@@ -30,7 +32,7 @@ def check_signs(text: str, signs_max: int) -> None:
 def loads(text: str, signs_max: int) -> Any:
     """Parse a document.
 
-    Raises ValueError if the document is not accepted. The message of the error gives the reason in one line.
+    Raises ValueError, with the reason in one line, if it is not accepted.
     """
     check_signs(text, signs_max)
     try:
@@ -59,10 +61,7 @@ def _constant(text: str) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """Raise ValueError if a value is nested deeper than DEPTH_MAX.
-
-    Recursive code, for example for printing, fails if a value is nested too deeply.
-    """
+    """Raise ValueError for a value that is nested too deeply for recursive code."""
     level, depth = [value] if isinstance(value, (dict, list)) else [], 0
     while level:
         depth += 1

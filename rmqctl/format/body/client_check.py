@@ -1,8 +1,7 @@
 """Messages that a consumer's client cannot decode.
 
-The client rejects a message that it cannot decode, and all later messages in the same pull. The client returns only the
-messages before the first rejected message. The rules of this module were measured with MessageDecoder.decodes of 4.7.1,
-4.9.7, 5.0.0 and 5.3.3.
+The client rejects such a message, and all later ones in the same pull: it returns only the messages before it. The
+rules were measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3.3.
 
 | record | clients |
 |---|---|
@@ -11,9 +10,9 @@ messages before the first rejected message. The rules of this module were measur
 | COMPRESSED with a compression type of 4 to 7 | reject since 4.9; 4.7.1 treats all types as zlib |
 | COMPRESSED with an empty body; a compression type without COMPRESSED | decode |
 
-BODYCRC covers the body, but not SYSFLAG. If BODYCRC is right and the compression type does not fit the body, SYSFLAG is
-damaged. The first bytes of the body are enough to detect a wrong compression type. `rmqctl.kernels.dispatch_scan` has
-the same checks for messages in columns.
+BODYCRC covers the body, but not SYSFLAG: if it is right and the compression type does not fit the body, SYSFLAG is
+damaged. The first bytes of the body are enough to detect this. `rmqctl.kernels.dispatch_scan` has the same checks for
+messages in columns.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ def has_bad_compression(message: Message) -> bool:
 
 
 def begins_as_zlib(start: bytes) -> bool:
-    """Return whether a body begins as a zlib stream without a dictionary.
-
-    The rule comes from RFC 1950.
-    """
+    """Return whether a body begins as a zlib stream without a dictionary (RFC 1950)."""
     return (
         len(start) > 1
         and start[0] & 0x8F == 0x08

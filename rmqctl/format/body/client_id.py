@@ -1,8 +1,7 @@
 """UNIQ_KEY, the id that a Java client gives a message (MessageClientIDSetter).
 
-The id is a hex text with these parts: the client's address (4 or 16 bytes), the client's process id (2), a hash of the
-client's class loader (4), the time in ms since the first of the month (4), and a counter (2). The time of an id can be
-computed only if the month is known.
+It is a hex text of the client's address (4 or 16 bytes), its process id (2), a hash of its class loader (4), the time
+in ms since the first of the month (4), and a counter (2). Its time can be computed only if the month is known.
 """
 
 from __future__ import annotations
@@ -19,11 +18,10 @@ _MONTH_MS_MAX = 32 * 86_400_000
 
 
 def nearly_time(unique_key: str, before_ms: int) -> int | None:
-    """Return the latest possible creation time of an id, at most `before_ms`.
+    """Return the latest possible creation time of an id, up to `before_ms`, or None.
 
-    `before_ms` and the result are in ms since 1970. The month begins in the time zone of the client, so the result may
-    be wrong by up to 14 hours. The result is None if `unique_key` does not have the form of an id. The rule is
-    MessageClientIDSetter.getNearlyTimeFromID.
+    Times are in ms since 1970. The month begins in the time zone of the client, so it may be wrong by up to 14 hours.
+    None if `unique_key` does not have the form of an id. The rule is MessageClientIDSetter.getNearlyTimeFromID.
     """
     address = _SIZES.get(len(unique_key))
     if address is None or not _HEX_DIGITS.issuperset(unique_key):

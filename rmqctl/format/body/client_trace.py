@@ -1,9 +1,7 @@
 """The body of a trace message, which Java clients send to RMQ_SYS_TRACE_TOPIC.
 
-RocketMQ's class TraceDataEncoder defines the format.
-
-The body of a trace message consists of records, and the byte 0x02 follows each record. The byte 0x01 separates the
-fields of a record, and the first field is the kind of the record:
+As RocketMQ's class TraceDataEncoder writes it, the body consists of records, each followed by the byte 0x02. The byte
+0x01 separates the fields of a record, the first of which is its kind:
 
     Pub             time region group topic msgId tags keys storeHost bodyLength costTime msgType [offsetMsgId] success
     SubBefore       time region group requestId msgId retryTimes keys
@@ -38,23 +36,18 @@ _BEGINNINGS = tuple((kind + _FIELD_SEPARATOR).encode() for kind in (PUB, *_FIELD
 
 
 class ClientRecord(NamedTuple):
-    """The data that a client recorded about one message.
+    """What a client recorded about one message; None: the client did not record it."""
 
-    `kind` is Pub, SubBefore, SubAfter, EndTransaction or Recall. `msg_id` is the UNIQ_KEY of the message. `timestamp`
-    is the client's clock in ms since 1970, `cost_ms` is in ms. `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW. A
-    field of a ClientRecord is None if the client did not record its value.
-    """
-
-    kind: str
-    msg_id: str
-    timestamp: int | None
+    kind: str  # Pub, SubBefore, SubAfter, EndTransaction or Recall
+    msg_id: str  # UNIQ_KEY
+    timestamp: int | None  # the client's clock, ms since 1970
     group: str | None
     topic: str | None
     request_id: str | None
     cost_ms: int | None
     success: bool | None
     retry_times: int | None
-    state: str | None
+    state: str | None  # COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW
 
 
 def is_trace(body: bytes) -> bool:
@@ -65,7 +58,7 @@ def is_trace(body: bytes) -> bool:
 def decode(body: bytes) -> Iterator[ClientRecord]:
     """Yield the trace records of a message body in order.
 
-    Text that does not have the form of a trace record is left out.
+    Text that does not have their form is left out.
     """
     for text in body.decode("utf-8", "replace").split(_RECORD_END):
         kind, *values = text.split(_FIELD_SEPARATOR)

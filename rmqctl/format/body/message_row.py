@@ -1,6 +1,6 @@
 """A record as a row with RocketMQ's names and raw values.
 
-Times are also given as RFC 3339. The body is included on request.
+Times are also given as RFC 3339, and the body on request.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def message_row(message: Message, *, path: str, tags_code: int, bodies: Bodies =
 
 
 def damage_row(damage: Damage, *, path: str, bodies: Bodies = NO_BODIES) -> dict[str, Any]:
-    """Return a damaged place as a row.
+    """Return a damaged place as a row with `damage` and `detail`.
 
-    The row has `damage` and `detail`. If the frame of the record is whole, the row has the fields of the record.
+    If the frame of the record is whole, the row has its fields, too.
     """
     place = {"physicalOffset": damage.physical_offset, "size": damage.size, "path": damage.path or path}
     row = message_row(damage.message, path=path, tags_code=0, bodies=bodies) if damage.message is not None else place

@@ -1,8 +1,7 @@
 """The body of a message in RMQ_SYS_TRANS_OP_HALF_TOPIC.
 
-In 4.x, the body has the queue offset of one half message that was committed or rolled back. In 5.x, the body may have
-the queue offsets of several half messages, with commas between the offsets. The half messages are in
-RMQ_SYS_TRANS_HALF_TOPIC, in the queue that has the queueId of the op message.
+It has the queue offset of a half message that was committed or rolled back; in 5.x, there may be several, with commas
+between them. The half messages are in RMQ_SYS_TRANS_HALF_TOPIC, in the queue with the queueId of the op message.
 """
 
 from __future__ import annotations
@@ -14,13 +13,10 @@ _DIGITS_MAX = 19  # of a queue offset of 64 bits; int() raises ValueError for th
 
 
 class OpBody(NamedTuple):
-    """The queue offsets in the body of an op message.
-
-    `is_whole` is True if the body contains only queue offsets and commas.
-    """
+    """The queue offsets in the body of an op message."""
 
     half_offsets: list[int]
-    is_whole: bool
+    is_whole: bool  # there are only queue offsets and commas
 
 
 def decode(body: bytes) -> OpBody:

@@ -23,17 +23,13 @@ PopKey = tuple[str, str, int, int, int]  # topic, group, queueId, first queue of
 
 
 class Pop(msgspec.Struct):
-    """The common fields of a POP checkpoint and of its acknowledgements.
+    """The common fields of a POP checkpoint and of its acknowledgements."""
 
-    The consumer group `c` popped messages from the queue `q` of the topic `t` at the time `pt` (ms since 1970). `so` is
-    the first queue offset of the popped messages.
-    """
-
-    c: str
-    t: str
-    q: int
-    so: Offset
-    pt: int = 0
+    c: str  # consumer group
+    t: str  # topic
+    q: int  # queueId
+    so: Offset  # first queue offset of the popped messages
+    pt: int = 0  # time of the pop, ms since 1970
 
     @property
     def key(self) -> PopKey:
@@ -42,16 +38,11 @@ class Pop(msgspec.Struct):
 
 
 class PopCheckpoint(Pop):
-    """The body of a POP checkpoint message.
+    """The body of a POP checkpoint message."""
 
-    `n` is the number of popped messages. `d` has one number for each popped message: the message's queue offset minus
-    `so`. Without `d`, the popped messages have successive queue offsets. `bm` has one bit for each popped message: 1
-    means acknowledged.
-    """
-
-    n: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
-    bm: int = 0
-    d: list[int] | None = None
+    n: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0  # number of popped messages
+    bm: int = 0  # a bit for each popped message; 1: acknowledged
+    d: list[int] | None = None  # of each popped message, its queue offset minus `so`; None: they are successive
 
     def offsets(self) -> set[int]:
         """Return the queue offsets of the popped messages."""
@@ -64,13 +55,10 @@ class PopCheckpoint(Pop):
 
 
 class PopAck(Pop):
-    """The body of a POP acknowledgement of one message (`ao`) or several (`aol`).
+    """The body of a POP acknowledgement of one message or several."""
 
-    In an acknowledgement of several messages, `ao` has no meaning.
-    """
-
-    ao: int | None = None
-    aol: list[int] = []
+    ao: int | None = None  # of one message; of several, it has no meaning
+    aol: list[int] = []  # of several messages
 
     def offsets(self) -> set[int]:
         """Return the queue offsets of the acknowledged messages."""
@@ -84,8 +72,8 @@ BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint
 def decode(tag: str, body: bytes) -> PopCheckpoint | PopAck:
     """Return the checkpoint or acknowledgement in the body of a POP message.
 
-    `tag` is the tag of the message, and a key of BODIES. Any client may have sent the body. Because msgspec limits
-    neither the depth of nesting nor the size of integers, `bounded_json` checks the body first. Raises MsgspecError.
+    `tag` is the tag of the message, and a key of BODIES. Any client may have sent the body, and msgspec limits neither
+    the depth of nesting nor the size of integers, so `bounded_json` checks it first. Raises MsgspecError.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)

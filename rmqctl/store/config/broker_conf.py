@@ -23,15 +23,12 @@ _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class SizeKey(NamedTuple):
-    """A length of files in broker.conf: its key before and since RENAMED_IN.
+    """A length of files in broker.conf: its key before and since RENAMED_IN."""
 
-    `field` is its name in BrokerConf and in Geometry, and `unit` says what it counts.
-    """
-
-    field: str
+    field: str  # its name in BrokerConf and in Geometry
     old: str
     new: str
-    unit: str = "bytes"
+    unit: str = "bytes"  # what it counts
 
     def name(self, version: tuple[int, ...]) -> str:
         """Return the key that a version reads."""
@@ -48,23 +45,17 @@ SIZE_KEYS = (
 
 
 class SizeLine(NamedTuple):
-    """The lines of broker.conf, counted from 1, that set a length.
+    """The lines of broker.conf, counted from 1, that set a length."""
 
-    `size` is in bytes or in the key's unit, and rounded as the broker does.
-    """
-
-    size: int
+    size: int  # in bytes or in the key's unit, rounded as the broker does
     first: int
     last: int
 
 
 class BrokerConf(NamedTuple):
-    """The settings of broker.conf that rmqctl uses.
+    """The settings of broker.conf that rmqctl uses; most define the store's layout.
 
-    Most settings define the layout of the store. Sizes are in bytes, times in ms. If broker.conf does not set a value,
-    the value is None or the broker's default. `foreign` is True if the file has settings, but none that rmqctl knows:
-    it is probably the file of another program. `path` is the file, or empty if no broker.conf is given. `size_lines`
-    has the lengths of files as the lines of broker.conf set them, by key, also under names that a version ignores.
+    Sizes are in bytes, times in ms. What broker.conf does not set is None or the broker's default.
     """
 
     commitlog_paths: tuple[str, ...] = ()
@@ -88,15 +79,15 @@ class BrokerConf(NamedTuple):
     dledger: bool = False
     dledger_id: str = ""
     store_root: str = ""
-    foreign: bool = False
-    path: str = ""
-    size_lines: Mapping[str, SizeLine] = {}
+    foreign: bool = False  # it has settings, but none that rmqctl knows: probably another program's file
+    path: str = ""  # empty if no broker.conf is given
+    size_lines: Mapping[str, SizeLine] = {}  # lengths of files by key, also under names that a version ignores
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
     """Read the settings of the broker.conf file at `path`.
 
-    Raises BadRequest if the file cannot be read, or if a value in the file is not valid.
+    Raises BadRequest if the file cannot be read, or a value in it is not valid.
     """
     return broker_conf_of(JavaProperties(path))
 
@@ -143,7 +134,6 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
 
 
 def _start_settings(said: JavaProperties) -> StartSettings:
-    """Return the settings for a start, also those that only some versions know."""
     has_index = said.text("messageIndexEnable").lower() != "false"
     return StartSettings(
         force_verify_prop_crc=bool(said.flag("forceVerifyPropCRC")),
@@ -171,10 +161,10 @@ def _size_lines(said: JavaProperties) -> dict[str, SizeLine]:
 
 
 def _batch_queue_size(size: int | None, path: Path) -> int | None:
-    """Return the length of a batch consume queue's files in bytes.
+    """Return the length of a batch consume queue's files in bytes, or None.
 
-    The result is None if broker.conf does not set the length. Raises BadRequest if the length is not a multiple of 46
-    bytes, the size of a unit. Brokers of 5.x do not round the length, and do not load files of a wrong length.
+    Raises BadRequest if it is not a multiple of 46 bytes, the size of a unit: brokers of 5.x do not round it, and do
+    not load files of a wrong length.
     """
     if size is not None and size % BATCH_CQ_UNIT.size:
         what = (
@@ -186,10 +176,9 @@ def _batch_queue_size(size: int | None, path: Path) -> int | None:
 
 
 def _delays(text: str, path: Path) -> tuple[int, ...]:
-    """Return the delays in a text such as `1s 5s 10s`, in ms.
+    """Return the delays in a text such as `1s 5s 10s`, in ms; the broker's if empty.
 
-    If the text is empty, the result is the list of delays that a broker has by default. Raises BadRequest if a word is
-    not a duration.
+    Raises BadRequest if a word is not a duration.
     """
     if not text.strip():
         return DELAYS_MS

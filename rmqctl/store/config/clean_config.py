@@ -1,7 +1,7 @@
 """The settings for the deletion of files in a store.
 
-Some settings come from RocketMQ's CleanCommitLogService. The settings `keep_bytes`, `keep_files` and
-`protect_unconsumed` exist only in rmqctl.
+They are those of RocketMQ's CleanCommitLogService, and rmqctl's own `keep_bytes`, `keep_files` and
+`protect_unconsumed`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 class ExpirySettings(NamedTuple):
     """The settings for the deletion of files; times in ms, sizes in bytes.
 
-    The defaults are the same as in the broker. The comment beside a setting gives its key in broker.conf.
+    The defaults are the broker's. Beside a setting is its key in broker.conf.
     """
 
     reserved_ms: int = 72 * HOUR_MS  # fileReservedTime, hours
@@ -58,9 +58,9 @@ USUAL_EXPIRY = ExpirySettings()
 
 
 def expiry_settings(said: JavaProperties) -> ExpirySettings:
-    """Return the settings of broker.conf for the deletion of files.
+    """Return the settings of broker.conf for the deletion of files, or the defaults.
 
-    If broker.conf does not set a value, the default is used. Raises BadRequest if a value is not valid.
+    Raises BadRequest if a value is not valid.
     """
 
     def number(name: str, usual: float, least: int = 0) -> int:
@@ -95,8 +95,8 @@ def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
 def parse_hours(text: str) -> tuple[int, ...]:
     """Return the hours in a deleteWhen text, such as `04` or `04;05`.
 
-    Raises ValueError if the text has another form, for example with spaces or commas. If deleteWhen in broker.conf is
-    not valid, a broker never deletes a file.
+    Raises ValueError for another form, for example with spaces or commas. With such a deleteWhen, a broker never
+    deletes a file.
     """
     words = text.split(";")
     while words and not words[-1]:
@@ -119,9 +119,9 @@ def _hours(said: JavaProperties) -> tuple[int, ...]:
 
 
 def _percent(said: JavaProperties, name: str, usual: float) -> float:
-    """Return a fraction from broker.conf in percent, for example 0.8 as 80.
+    """Return a fraction from broker.conf in percent, 0.8 as 80; `usual` if not set.
 
-    If broker.conf does not set a value, the result is `usual`. Raises BadRequest if the value is not a fraction.
+    Raises BadRequest if the value is not a fraction.
     """
     text = said.text(name)
     if not text:

@@ -2,8 +2,8 @@
 
 A broker reads the `.bak` of a config file if the main file does not exist, is empty or is not valid.
 
-The config files are JSON in fastjson's dialect. Brokers write the JSON in UTF-8 (5.x) or in the platform's charset
-(4.x). rmqctl reads a file as Latin-1 if the file is not valid UTF-8.
+They are JSON in fastjson's dialect, in UTF-8 (5.x) or in the platform's charset (4.x). rmqctl reads a file that is not
+valid UTF-8 as Latin-1.
 """
 
 from __future__ import annotations
@@ -42,25 +42,20 @@ _REFUSES_BLANKS = {PROFILE_4_7: GROUPS_CONFIG, PROFILE_4_9: GROUPS_CONFIG, PROFI
 
 
 class ConfigFile(NamedTuple):
-    """A config file as a broker loads it.
-
-    `content` is the content of the file. If the file cannot be loaded, `content` is None. `problem` describes the fault
-    of the main file or of its `.bak`. `source` is the path of the file that was loaded, either the main file or its
-    `.bak`. If no file was loaded, `source` is None.
-    """
+    """A config file as a broker loads it."""
 
     name: str
     path: Path
-    content: dict[str, Any] | None
-    problem: str = ""
-    source: Path | None = None
+    content: dict[str, Any] | None  # None: the file cannot be loaded
+    problem: str = ""  # the fault of the main file or of its `.bak`
+    source: Path | None = None  # the main file or its `.bak`, whichever was loaded
 
 
 def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
-    """Load config/`name`, or its `.bak` if a broker would use the `.bak`.
+    """Load config/`name`, or its `.bak` if a broker would use that.
 
-    If neither the main file nor its `.bak` exists, the content is an empty dict. If no existing file can be loaded, the
-    content is None. `starts_empty` decides whether a broker starts without the entries of such a file.
+    If neither exists, the content is an empty dict. If an existing one cannot be loaded, and the other neither, it is
+    None: `starts_empty` then says whether a broker starts without the entries.
     """
     path = folder / name
     main, problem = read_config(storage, path)
@@ -76,8 +71,7 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
 def read_config(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
     """Return the content of one config file, and a text about its problem.
 
-    If the file does not exist, the result is (None, ""). If the file has a problem, the content is None. If the file
-    has no problem, the text about the problem is empty.
+    They are (None, "") if the file does not exist, and the content is None if it has a problem.
     """
     try:
         kind = storage.entry(path).kind
@@ -114,19 +108,13 @@ def charset_of(raw: bytes) -> str:
 
 
 def rocksdb_folder(storage: Storage, folder: Path) -> str | None:
-    """Return the name of a RocksDB folder in config/.
-
-    The result is None if the broker's configuration is in files.
-    """
+    """Return the name of a RocksDB folder in config/, or None if there are files."""
     names = (name for name in ROCKSDB_FOLDERS if storage.entry(folder / name / ROCKSDB_SIGN).kind is Kind.FILE)
     return next(names, None)
 
 
 def table(config: ConfigFile, key: str) -> dict[str, Any]:
-    """Return the map with the name `key` from a config file.
-
-    The result is empty if the file has no such map.
-    """
+    """Return the map with the name `key` from a config file; empty without one."""
     found = (config.content or {}).get(key)
     return found if isinstance(found, dict) else {}
 
@@ -147,9 +135,9 @@ def batch_topics(topics: ConfigFile) -> frozenset[str]:
 def starts_empty(storage: Storage, folder: Path, name: str, profile: Profile) -> bool:
     """Return whether a broker starts without the entries of config/`name`.
 
-    A broker reads the `.bak` if a file does not exist, has 0 bytes, or is not valid. A broker exits if the `.bak` is
-    not valid either (ConfigManager.load). If a file is valid, but has no entries, a broker does not read the `.bak`.
-    The JSON parser decides which other texts mean "no entries" to a broker:
+    It reads the `.bak` if a file does not exist, has 0 bytes, or is not valid, and exits if the `.bak` is not valid
+    either (ConfigManager.load). It does not read the `.bak` of a valid file without entries. The JSON parser decides
+    which other texts mean "no entries" to a broker:
 
     | text | fastjson 1 (brokers up to 5.3.4) | fastjson 2 (5.4.0 and later) |
     |---|---|---|
@@ -157,10 +145,10 @@ def starts_empty(storage: Storage, folder: Path, name: str, profile: Profile) ->
     | `[]` | no entries | not valid |
     | only blanks | no entries, but not valid in one file (see below) | not valid |
 
-    fastjson 1 parses most files with generated code, which accepts blanks. Without generated code, it does not accept
-    blanks: in subscriptionGroup.json (4.7.1 to 5.0.0) and in consumerOffset.json (5.0.0 to 5.3.4).
+    fastjson 1 parses most files with generated code, which accepts blanks; without it, blanks are not valid: in
+    subscriptionGroup.json (4.7.1 to 5.0.0) and in consumerOffset.json (5.0.0 to 5.3.4).
 
-    The caller knows that rmqctl can read neither the file nor its `.bak`. The result is False if the broker exits.
+    Call this only if rmqctl can read neither the file nor its `.bak`. False means that the broker exits.
     """
     main, backup = (_read(storage, folder / (name + suffix)) for suffix in ("", BACKUP_SUFFIX))
     return not backup or any(_has_no_entries(text, name, profile) for text in (main, backup))
@@ -169,7 +157,7 @@ def starts_empty(storage: Storage, folder: Path, name: str, profile: Profile) ->
 def _read(storage: Storage, path: Path) -> bytes:
     """Return the bytes of a file, or b"" if the file does not exist.
 
-    For a file that cannot be read, the result is a text that is not valid.
+    For one that cannot be read, they are a text that is not valid.
     """
     try:
         return storage.read_file(path, CONFIG_SIZE_MAX) if storage.entry(path).kind is Kind.FILE else b""

@@ -1,17 +1,16 @@
 """The types of values in config/*.json, as a broker's fastjson reads them.
 
-This module has types for the values that rmqctl uses. The types accept the same values as the brokers 4.9.7 (fastjson
-1.2.69) and 5.3.3 (fastjson 1.2.83).
+They are those that rmqctl uses, and accept the same values as the brokers 4.9.7 (fastjson 1.2.69) and 5.3.3 (fastjson
+1.2.83).
 
-A number may be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). If a number is written as
-text, fastjson ignores commas in the text. The text of an int may end with a point and zeros ("1,000.0"). If a field of
-an object has the value null, "" or "null", the broker uses the default of the field.
+A number may be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). In a text, fastjson ignores
+commas, and that of an int may end with a point and zeros ("1,000.0"). A field of an object with the value null, "" or
+"null" gets the broker's default.
 
-If a number, an object or a map has a value of a wrong type, the broker deletes the config file and reads its .bak. If a
-map contains a null, the broker deletes the config file and reads its .bak. Fields without a type in this module may
-have any value, and are kept unchanged.
+If a number, an object or a map has a value of a wrong type, or a map contains a null, the broker deletes the config
+file and reads its .bak. Fields without a type in this module may have any value, and are kept unchanged.
 
-Queue numbers and queueIds have the Java type int, and offsets have the Java type long.
+Queue numbers and queueIds have the Java type int, offsets the Java type long.
 """
 
 from __future__ import annotations
@@ -107,9 +106,9 @@ def _map(of: Kind, key_bits: int | None = None) -> Kind:
 
 
 def _number_key(key: str, bits: int, place: str) -> str:
-    """Return the key of a map as a plain number.
+    """Return the key of a map as a plain number: "10" for "+10" and "1,0".
 
-    For example, the result is "10" for the keys "+10" and "1,0". Raises ValueError if the key is not a number.
+    Raises ValueError if it is not a number.
     """
     number = _number(bits)(key, f"a key of {place}")
     if number is None:
@@ -152,8 +151,7 @@ FILES: dict[str, Kind] = {
 def as_broker_reads(name: str, content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of the file config/`name` as a broker reads it.
 
-    Raises ValueError if a broker treats the file as not valid. The text of the ValueError gives the place in the file
-    and the reason.
+    Raises ValueError if a broker takes the file as not valid; its text gives the place in the file and the reason.
     """
     found: dict[str, Any] = FILES.get(name, _anything)(content, "")
     return found

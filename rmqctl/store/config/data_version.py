@@ -1,6 +1,6 @@
 """The dataVersion of a config file (RocketMQ's DataVersion).
 
-Name servers and slaves compare the dataVersion to detect changes of a config file.
+By it, name servers and slaves detect changes of the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COUNTERS = 2**63  # Java's long
 def next_version(before: object, profile: Profile, now_ms: int) -> dict[str, Any]:
     """Return the next dataVersion after `before` (DataVersion.nextVersion).
 
-    If `before` is not a dataVersion, the result is the first dataVersion. In 5.x, a dataVersion has a stateVersion.
+    If `before` is not one, it is the first. In 5.x, it has a stateVersion.
     """
     version: dict[str, Any] = {"stateVersion": 0} if profile.knows_topic_attributes else {}
     if isinstance(before, dict):

@@ -1,7 +1,4 @@
-"""Read and write JSON in the dialect of fastjson.
-
-Brokers write their configuration files with fastjson.
-"""
+"""Read and write JSON in fastjson's dialect, as in brokers' configuration files."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 def fastjson_loads(text: str) -> Any:
     """Parse JSON as fastjson writes it.
 
-    Keys may be integers without quotes, as in `{0:375,1:375}`. Integer keys are returned as strings. Raises ValueError
-    if the text is not JSON, is nested too deeply, or is too large.
+    Keys may be integers without quotes, as in `{0:375,1:375}`; they are returned as strings. Raises ValueError if the
+    text is not JSON, is nested too deeply, or is too large.
     """
     bounded_json.check_signs(text, SIGNS_MAX)
     has_only_quoted_keys = text.count('":') == text.count(":")  # most files; the search for bare keys takes longer
@@ -33,9 +30,8 @@ def fastjson_loads(text: str) -> Any:
 def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False) -> str:
     """Return JSON with tabs, as in the configuration files of a broker.
 
-    A map with integer keys is written in one line. With `numbers_on_lines` (as in 5.5.0), each entry of a map with
-    integer keys has its own line. Integer keys have no quotes. The keys keep the order of the map. fastjson sorts the
-    fields of a bean, but `fastjson_dumps` does not sort keys.
+    A map with integer keys, which have no quotes, is written in one line, or `numbers_on_lines` (as in 5.5.0) with each
+    entry on its own. Keys keep the order of the map; fastjson itself sorts the fields of a bean.
     """
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)
@@ -52,7 +48,7 @@ def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False
 def fastjson_bytes(text: str, charset: str = "utf-8") -> bytes:
     """Return a JSON text as bytes in a charset.
 
-    If the charset cannot encode a character, or the text has a lone surrogate, all non-ASCII characters are escaped.
+    If it cannot encode a character, or the text has a lone surrogate, all non-ASCII characters are escaped.
     """
     try:
         return text.encode(charset)

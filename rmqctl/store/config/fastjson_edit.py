@@ -1,10 +1,9 @@
 """Change single values in a JSON text of fastjson's dialect.
 
-The bytes before and after a changed value stay unchanged. The order of the members, the white space and unknown values
-are kept.
+All other bytes stay as they are: the order of the members, white space and unknown values.
 
-A new member gets the same white space as the member before it. For example, a new member of `{0:375,1:375}` is added on
-the same line. If each member is on its own line (as in 5.5.0), a new member gets its own line.
+A new member gets the white space of the one before it: in `{0:375,1:375}` it is added on the same line, and where each
+member is on its own line (as in 5.5.0), it gets its own.
 """
 
 from __future__ import annotations
@@ -42,10 +41,9 @@ class _Object(NamedTuple):
 def with_members(text: str, path: Sequence[str], members: Mapping[Any, Any]) -> str:
     """Return the JSON text with `members` in the object at `path`.
 
-    If a member exists already, its value is replaced. A new member is added at the end of the object. Missing objects
-    in `path` are added. Integer keys of `members` are written without quotes.
-
-    `text` must be a JSON object that `fastjson_loads` accepts.
+    An existing member gets the new value; a new one is added at the end of the object. Missing objects in `path` are
+    added. Integer keys of `members` are written without quotes. `text` must be a JSON object that `fastjson_loads`
+    accepts.
     """
     found = _object_at(text, text.index("{"))
     for depth, key in enumerate(path):
@@ -59,10 +57,7 @@ def with_members(text: str, path: Sequence[str], members: Mapping[Any, Any]) -> 
 
 
 def _with(text: str, found: _Object, depth: int, members: Mapping[Any, Any]) -> str:
-    """Return the JSON text with `members` in the object `found`.
-
-    `depth` is the number of objects that contain the object `found`.
-    """
+    """`depth` is the number of objects that contain the object `found`."""
     on_lines = _NUMBER_ON_A_LINE.search(text) is not None
     values = {key: fastjson_dumps(value, depth + 2, numbers_on_lines=on_lines) for key, value in members.items()}
     pieces, at = [], 0
@@ -92,10 +87,7 @@ def _space_before(text: str, at: int) -> str:
 
 
 def _object_at(text: str, begin: int) -> _Object:
-    """Return the JSON object whose `{` is at position `begin` of the text.
-
-    If two members have the same key, the later member is used, as in fastjson.
-    """
+    """Use the later of two members with the same key, as fastjson does."""
     members: dict[str, _Member] = {}
     key = _token(text, begin + 1)
     while key[1] != "}":

@@ -13,23 +13,19 @@ if TYPE_CHECKING:
 class Geometry(NamedTuple):
     """The lengths of a store's files in bytes, and the capacity of index files.
 
-    `index_slots` and `index_entries` are the numbers of slots and of entries in an index file. The defaults are the
-    same as in the broker.
+    The defaults are the broker's.
     """
 
     commitlog_file_size: int = 1 << 30
     consumequeue_file_size: int = 300_000 * CQ_UNIT.size
-    index_slots: int = 5_000_000
-    index_entries: int = 20_000_000
+    index_slots: int = 5_000_000  # number in an index file
+    index_entries: int = 20_000_000  # number in an index file
     consumequeue_ext_file_size: int = CQ_EXT_FILE_SIZE
     batchconsumequeue_file_size: int = 300_000 * BATCH_CQ_UNIT.size
 
 
 def geometry_of_conf(conf: BrokerConf) -> Geometry:
-    """Return the file lengths that broker.conf sets.
-
-    If broker.conf does not set a length, the broker's default is used.
-    """
+    """Return the file lengths that broker.conf sets, or the broker's defaults."""
     usual = Geometry()
     return Geometry(
         conf.commitlog_file_size or usual.commitlog_file_size,

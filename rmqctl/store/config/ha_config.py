@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class HAConf(NamedTuple):
     """The settings for replication to slaves; sizes in bytes, times in ms.
 
-    The defaults are the same as in the broker. The comment beside a setting gives its key in broker.conf.
+    The defaults are the broker's. Beside a setting is its key in broker.conf.
     """
 
     sync_master: bool = False  # brokerRole=SYNC_MASTER
@@ -33,9 +33,9 @@ USUAL_HA = HAConf()
 
 
 def ha_conf(said: JavaProperties) -> HAConf:
-    """Return the settings of broker.conf for replication.
+    """Return the settings of broker.conf for replication, or the defaults.
 
-    If broker.conf does not set a value, the default is used. Raises BadRequest if a number is not valid.
+    Raises BadRequest if a number is not valid.
     """
 
     def number(usual: int, *names: str, least: int = 1) -> int:

@@ -19,7 +19,7 @@ NUMBER_DIGITS_MAX = 15
 class JavaProperties:
     """The properties (keys and values) of the file at `path`.
 
-    If `said` is given, the properties come from `said`, and the file is not read. Error texts contain `path`.
+    They come from `said` if it is given; the file is then not read, and `path` only named in error texts.
 
     Raises BadRequest if the file cannot be read. Every method raises BadRequest if the value of the key is not valid.
     """
@@ -31,34 +31,30 @@ class JavaProperties:
         self._asked: set[str] = set()
 
     def lines_of(self, name: str) -> tuple[int, int]:
-        """Return the first and the last line that set the key `name`, counted from 1.
+        """Return the first and the last line (from 1) that set a key, or (0, 0).
 
-        The result is (0, 0) if no line of a file sets the key. Of several settings of a key, the last one counts.
+        Of several settings of a key, the last one counts.
         """
         return self._lines.get(name, (0, 0))
 
     def text(self, name: str) -> str:
-        """Return the value of the key `name`.
-
-        The result is an empty text if the file does not set the key.
-        """
+        """Return the value of the key `name`, or ""."""
         self._asked.add(name)
         return self._said.get(name, "").strip()
 
     def is_foreign(self, *others: str) -> bool:
-        """Return whether all properties in the file are unknown.
+        """Return whether there are properties, and all are unknown.
 
-        A property is known if a method was asked for it, or if it is in `others`. The result is False for a file
-        without properties.
+        A property is known if a method was asked for it, or if it is in `others`.
         """
         return (
             bool(self._said) and self._asked.isdisjoint(self._said) and not any(name in self._said for name in others)
         )
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """Return the paths in the comma-separated list of the key `name`.
+        """Return the paths in the comma-separated list of the key `name`, or none.
 
-        The result is empty if the file does not set the key. Raises BadRequest if a path is not valid.
+        Raises BadRequest if a path is not valid.
         """
         paths = tuple(path.strip() for path in self.text(name).split(",") if path.strip())
         for path in paths:
@@ -79,18 +75,13 @@ class JavaProperties:
             raise BadRequest(f"{name}={path!r} is not a path", path=str(self.path))
 
     def flag(self, name: str) -> bool | None:
-        """Return whether the value of a key is `true`.
-
-        Upper case and lower case have the same meaning. The result is False for a value other than `true`. The result
-        is None if the file does not set the key.
-        """
+        """Return whether the value of a key is `true`, in any case; None if not set."""
         return self.text(name).lower() == "true" if name in self._said else None
 
     def number(self, *names: str, least: int = 1) -> int | None:
-        """Return the value of the first key in `names` that is set, as a number.
+        """Return the value of the first key in `names` that is set, or None.
 
-        The result is None if the file sets no key of `names`. Raises BadRequest if the value is not a whole number, has
-        more than 15 digits, or is less than `least`.
+        Raises BadRequest if the value is not a whole number, has more than 15 digits, or is less than `least`.
         """
         for name in names:
             if name in self._said:

@@ -1,6 +1,6 @@
 """Read the JSON files that rmqctl writes into a store.
 
-The content is checked, because anyone with access to the store can change the files.
+They are checked, because anyone with access to the store can change them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SIGNS_MAX = 4_000_000  # enough for about 100,000 files of a journal
 def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
     """Return the content of the JSON file at `path` as a value of `of_type`.
 
-    Raises Unreadable if the file is not a regular file, is too large, is not JSON, or has a value of another type. The
-    error text contains `what` (a name for the file) and the reason.
+    Raises Unreadable if it is not a regular file, is too large, is not JSON, or has a value of another type; the error
+    text contains `what` (a name for the file) and the reason.
     """
     try:
         text = storage.read_file(path, SIZE_MAX).decode()
@@ -39,7 +39,7 @@ def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
 def can_be_read(text: bytes) -> bool:
     """Return whether a file with the content `text` is small enough for `read_json`.
 
-    The result is False if `text` has too many bytes or too many signs (`bounded_json.check_signs`), or is not UTF-8.
+    It is not with too many bytes or signs (`bounded_json.check_signs`), nor if it is not UTF-8.
     """
     try:
         bounded_json.check_signs(text.decode(), SIGNS_MAX)

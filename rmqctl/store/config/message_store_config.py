@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 class WritingConf(NamedTuple):
     """The settings for writing to a store.
 
-    Sizes are in bytes, times in ms, and pages have 4 KiB. The defaults are the same as in the broker. The comment
-    beside a setting gives its key in broker.conf.
+    Sizes are in bytes, times in ms, and pages have 4 KiB. The defaults are the broker's. Beside a setting is its key in
+    broker.conf.
     """
 
     max_message_size: int = 4 * 1024 * 1024  # maxMessageSize
@@ -35,9 +35,9 @@ POOL_SIZE = 5
 
 
 def writing_conf(said: JavaProperties) -> WritingConf:
-    """Return the settings of broker.conf for writing.
+    """Return the settings of broker.conf for writing, or the defaults.
 
-    If broker.conf does not set a value, the default is used. Raises BadRequest if a number is not valid.
+    Raises BadRequest if a number is not valid.
     """
 
     def number(name: str, usual: int) -> int:

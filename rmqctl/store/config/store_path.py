@@ -59,11 +59,10 @@ _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), ("
 
 
 class Layout(Enum):
-    """The kind of storage for the queues and the log of a store.
+    """Where the queues and the log of a store are.
 
-    FILES means that the queues are in files. COMBINED means that the queues are in files and in RocksDB. ROCKSDB means
-    that the queues are in RocksDB, and not in files. DLEDGER means that the queues are in files, and that a DLedger
-    group writes the log.
+    FILES: queues in files. COMBINED: in files and in RocksDB. ROCKSDB: only in RocksDB. DLEDGER: queues in files, and a
+    DLedger group writes the log.
     """
 
     FILES = "files"
@@ -86,11 +85,9 @@ def is_rocksdb_name(name: str) -> bool:
 class StorePath:
     """The paths of a store's parts; `root` is the folder of the store.
 
-    The layout depends on the files of the store and on `conf`. `log_only` means that the caller reads the log and no
-    other part.
-
-    Raises NotAStore if `root` is not the folder of a store, and Unreadable if the folder cannot be opened. Without
-    `log_only`, raises LayoutNotSupported if the layout is DLEDGER or ROCKSDB.
+    The layout depends on the files of the store and on `conf`. Raises NotAStore if `root` is not the folder of a store,
+    Unreadable if it cannot be opened, and LayoutNotSupported for DLEDGER or ROCKSDB, unless the caller reads only the
+    log (`log_only`).
     """
 
     def __init__(
@@ -133,10 +130,9 @@ class StorePath:
     def check_can_be_changed(self) -> None:
         """Raise LayoutNotSupported or BadRequest if rmqctl must not change this store.
 
-        If RocksDB differs from the store's files, a broker does not start. Therefore rmqctl must not change a store
-        with queues in RocksDB. The logs of a DLedger store belong to the DLedger group. Therefore rmqctl must not
-        change a DLedger store. A copy with the broker.conf of the original has two logs: a change of the copy must not
-        reach the original's.
+        A broker does not start if RocksDB differs from the store's files, so a store with queues in RocksDB must not be
+        changed. The logs of a DLedger store belong to the DLedger group. A copy with the broker.conf of the original
+        has two logs: a change of the copy must not reach the original's.
         """
         if self._log_of_other is not None:
             what = f"broker.conf names another store, whose log is {self._log_of_other}: nothing is changed"
@@ -156,18 +152,16 @@ class StorePath:
 
     @property
     def has_abort(self) -> bool:
-        """Return whether `abort` exists.
+        """Return whether `abort` exists: a broker runs, or did not stop cleanly.
 
-        If the file `abort` exists, a broker is running or did not stop cleanly. If `abort` is a folder, the result is
-        True, as in a broker (new File(abort).exists()).
+        A folder `abort` counts, as in a broker (new File(abort).exists()).
         """
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 
     def version_signs(self) -> list[str]:
         """Return the signs of a 5.x broker in the store.
 
-        A sign is the name of a file or folder, or PID_IN_ABORT for a PID in the file `abort`. The list is empty if the
-        store has no sign of 5.x.
+        A sign is the name of a file or folder, or PID_IN_ABORT for a PID in the file `abort`.
         """
         found = [sign for sign in SIGNS_OF_5 if self.storage.entry(self.part(sign)).kind is not Kind.MISSING]
         abort = self.storage.entry(self.part(ABORT))
@@ -177,25 +171,19 @@ class StorePath:
 
     @property
     def has_lock_file(self) -> bool:
-        """Return whether the file `lock` exists.
-
-        Brokers of 4.1 create no file `lock`, and brokers of 4.3 and later create one.
-        """
+        """Return whether the file `lock` exists: brokers since 4.3 create it, not 4.1."""
         return self.storage.entry(self.part(LOCK)).kind is not Kind.MISSING
 
 
 def named_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
-    """Return the commit log folders that broker.conf names.
-
-    The result is empty if broker.conf names no commit log folder.
-    """
+    """Return the commit log folders that broker.conf names."""
     return [from_root(root, path) for path in conf.commitlog_paths]
 
 
 def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
     """Return the folders in which a broker creates new commit log files.
 
-    The folders are in the order in which a broker uses them for new files (MultiPathMappedFileQueue).
+    They are in the order in which it uses them (MultiPathMappedFileQueue).
     """
     writable = sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))
     return [from_root(root, path) for path in writable] or [root / COMMITLOG]
@@ -221,11 +209,10 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
 
 
 def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Path | None:
-    """Return the folder with the log of a DLedger store.
+    """Return the folder with the log of a DLedger store; None for an ordinary log.
 
-    The result is None if the store has an ordinary log. Raises LayoutNotSupported if the DLedger log named in
-    broker.conf does not exist. Raises LayoutNotSupported if the store has several DLedger logs and broker.conf names
-    none.
+    Raises LayoutNotSupported if the log named in broker.conf does not exist, or if there are several and broker.conf
+    names none.
     """
     found = [
         name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY

@@ -1,7 +1,7 @@
 """The names that a topic may have, and the brokers' own topics.
 
 Every broker has its own topics, even if topics.json does not list them. Their names come from RocketMQ's class
-TopicValidator, up to 5.3.3. The prefixes %RETRY% and %DLQ% come from RocketMQ's class MixAll.
+TopicValidator, up to 5.3.3, the prefixes %RETRY% and %DLQ% from MixAll.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 def is_topic(name: str) -> bool:
     """Return whether a name is a valid topic name.
 
-    The rules are those of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage. A valid topic name can be the
-    name of a folder.
+    The rules are those of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage. Such a name can be that of a
+    folder.
     """
     return (
         0 < len(name) <= TOPIC_LENGTH_MAX
@@ -55,7 +55,7 @@ def is_topic(name: str) -> bool:
 def is_copy_topic(topic: str) -> bool:
     """Return whether the messages of a topic are copies of other messages.
 
-    A broker stores half messages, delayed messages, retries and dead letters as copies.
+    These are half messages, delayed messages, retries and dead letters.
     """
     return topic in DEFERRED_TOPICS or topic.startswith(GROUP_PREFIXES)
 
@@ -78,9 +78,8 @@ def is_broker_topic(topic: str) -> bool:
 
 
 def is_listed(topic: str, listed: Collection[str]) -> bool:
-    """Return whether a topic exists.
+    """Return whether a topic exists; `listed` are the topics of topics.json.
 
-    `listed` has the names of the topics in topics.json. System topics and LMQ topics always exist. If `listed` is
-    empty, the result is True, because topics.json may be missing.
+    System topics and LMQ topics always exist. If `listed` is empty, every topic does: topics.json may be missing.
     """
     return not listed or topic in listed or is_broker_topic(topic)

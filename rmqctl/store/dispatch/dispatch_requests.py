@@ -46,14 +46,10 @@ Item = TypeVar("Item")  # what a scan yields besides messages
 
 
 class DispatchColumns(NamedTuple):
-    """The dispatch requests of several messages, as numpy arrays.
+    """The dispatch requests of several messages, as numpy arrays."""
 
-    `messages` is a numpy array of DISPATCH_COLUMNS in log order. `hashes` is an int32 array that contains the key
-    hashes of all messages.
-    """
-
-    messages: Rows
-    hashes: Numbers
+    messages: Rows  # DISPATCH_COLUMNS in log order
+    hashes: Numbers  # int32: the key hashes of all messages
 
 
 def joined(parts: Sequence[DispatchColumns]) -> DispatchColumns:
@@ -70,7 +66,7 @@ class NotPassed:
     """A filter that drops messages that the index already has.
 
     A broker does not index a message if the previous message with keys has a higher physical offset
-    (IndexService.buildIndex). Physical offsets can decrease if log files overlap.
+    (IndexService.buildIndex), as happens if log files overlap.
     """
 
     def __init__(self) -> None:
@@ -91,9 +87,8 @@ class NotPassed:
 class DispatchRequestBuilder:
     """Makes dispatch columns from scanned columns; any thread may call the methods.
 
-    `queues` is a list of (topic bytes, queueId), and `keys` has the same queues as (topic, queueId). The number of a
-    queue is its position in both lists. Keys are hashed if
-    `with_keys` is set. TAGS is hashed if `with_keys` and `with_tags` are set. Brokers index TAGS since 5.4.0.
+    `queues` is a list of (topic bytes, queueId), `keys` the same as (topic, queueId); a queue's number is its position
+    in both. Keys are hashed `with_keys`, TAGS `with_keys` and `with_tags`: brokers index them since 5.4.0.
     """
 
     def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:
@@ -181,10 +176,7 @@ class DispatchRequestBuilder:
         return DispatchColumns(np.array(rows, DISPATCH_COLUMNS), np.array(hashes, np.int32))
 
     def number(self, topic: bytes, queue_id: int) -> int:
-        """Return the number of a queue, which is its position in `queues`.
-
-        If a queue has no number yet, the queue is added to `queues`.
-        """
+        """Return the number of a queue, its position in `queues`; a new one is added."""
         return self._numbers_of([(topic, queue_id)])[0]
 
     def _numbers_of(self, queues: list[Queue]) -> list[int]:
@@ -208,7 +200,7 @@ class DispatchRequestBuilder:
     def _room_for_hashes(self, room: int) -> Numbers:
         """Return an array with room for at least `room` hashes.
 
-        Each thread reuses one array. The caller must copy the hashes before the thread's next call.
+        Each thread reuses one array: the caller must copy the hashes before the thread's next call.
         """
         if len(getattr(self._local, "hashes", ())) < room:
             self._local.hashes = np.empty(room, np.int32)
@@ -217,8 +209,7 @@ class DispatchRequestBuilder:
     def _hashes(self, message: Message) -> list[int]:
         """Return the key hashes of a message, in the same order as the kernel.
 
-        The list has, in this order, the hash of UNIQ_KEY, the hashes of the words in KEYS, and the hash of TAGS. The
-        list is empty if the message is a rollback record, or if `with_keys` is not set.
+        They are those of UNIQ_KEY, of the words in KEYS, and of TAGS. A rollback record has none.
         """
         if not self.with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
             return []
@@ -228,10 +219,7 @@ class DispatchRequestBuilder:
         return [*([] if unique is None else [unique]), *words, *([tag_key_hash(message.topic, tags)] if tags else [])]
 
     def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
-        """Replace one row by the values of `message`.
-
-        Returns the changed dispatch columns. The hashes of the message are appended to `hashes`.
-        """
+        """Replace one row by the values of `message`, and append its hashes."""
         one = self.of(message)
         start = len(described.hashes)
         described.messages[row] = one.messages[0]

@@ -1,6 +1,6 @@
 """The rules of dispatch: the units that a message gets in queues.
 
-The rules for a message's own queue come from RocketMQ's class ConsumeQueue.
+Those for a message's own queue come from RocketMQ's class ConsumeQueue.
 """
 
 from __future__ import annotations
@@ -21,24 +21,19 @@ INNER_NUM_MAX = 2**15 - 1
 
 
 class DispatchTarget(NamedTuple):
-    """The unit that dispatch makes for a message in one queue.
-
-    `queue_offset` is the queue offset of the unit. If `scheduled` is True, the unit has a delivery time instead of
-    `tags_code`.
-    """
+    """The unit that dispatch makes for a message in one queue."""
 
     topic: str
     queue_id: int
     queue_offset: int
     tags_code: int
-    scheduled: bool = False
+    scheduled: bool = False  # the unit has a delivery time instead of `tags_code`
 
 
 def queue_destinations(message: Message) -> list[DispatchTarget]:
-    """Return the units that a message gets in all its queues.
+    """Return the units that a message gets: in its own queue, then in light queues.
 
-    The list has first the unit in the message's own queue, and then the units in light queues (LMQ). Dispatch makes no
-    units for a prepared or rollback record.
+    A prepared or rollback record gets none.
     """
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
         return []
@@ -53,8 +48,7 @@ def queue_destinations(message: Message) -> list[DispatchTarget]:
 def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTarget]:
     """Return the units that a message gets in light queues (LMQ).
 
-    `own` is the unit in the message's own queue. Units in light queues have the same tagsCode as `own`, which can be a
-    delivery time.
+    They have the tagsCode of its `own` unit, which can be a delivery time.
     """
     return [
         own._replace(
@@ -67,8 +61,7 @@ def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTa
 def batch_size(message: Message) -> int:
     """Return how many queue offsets a message has in a batch consume queue.
 
-    An inner batch has as many queue offsets as its property INNER_NUM says. A message has one queue offset if it is not
-    an inner batch, or if its INNER_NUM is not valid.
+    For an inner batch, its property INNER_NUM says so; if that is not valid, and for any other message, it is 1.
     """
     number = message.properties.get(properties.INNER_NUM, "1")
     return int(number) if is_offset(number) else 1
@@ -77,9 +70,8 @@ def batch_size(message: Message) -> int:
 def batch_of(message: Message) -> tuple[int, int]:
     """Return the first queue offset of a batch, and its number of queue offsets.
 
-    In a batch consume queue, a single message is a batch of one message. The result comes from the properties
-    INNER_BASE and INNER_NUM of the record (CommitLog.setBatchSizeIfNeeded). If INNER_BASE or INNER_NUM is not valid,
-    the result is the record's queue offset and the number 1.
+    They come from the record's properties INNER_BASE and INNER_NUM (CommitLog.setBatchSizeIfNeeded). If one is not
+    valid, and for a single message, they are the record's queue offset and 1.
     """
     base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
     if not (is_offset(base) and is_offset(number) and int(number) <= INNER_NUM_MAX):
@@ -90,9 +82,8 @@ def batch_of(message: Message) -> tuple[int, int]:
 def right_tags_code(target: DispatchTarget, store_timestamp: int, code: int) -> bool:
     """Return whether `code` is a right tagsCode for the unit `target`.
 
-    For most messages, the right tagsCode is the hash of TAGS. For a scheduled message, the right tagsCode is the store
-    time plus a delay in whole seconds. Any delay in whole seconds is accepted, because the broker's configuration sets
-    the delays (messageDelayLevel).
+    It is the hash of TAGS, and for a scheduled message the store time plus a delay in whole seconds: any, because the
+    broker's configuration sets the delays (messageDelayLevel).
     """
     if not target.scheduled:
         return code == target.tags_code

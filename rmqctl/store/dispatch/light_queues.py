@@ -1,9 +1,9 @@
 """The rules for messages in light message queues (LMQ, since 4.9.3).
 
 The property INNER_MULTI_DISPATCH of a message names its light queues. The broker gives the message a queue offset in
-each light queue, and writes the offsets into the property INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each
-light queue (MultiDispatch, LmqDispatch, ConsumeQueue.multiDispatchLmqQueue). The following differences between broker
-versions were found in real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0, 5.3.3 and 5.5.0:
+each of them, and writes these into the property INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each light queue
+(MultiDispatch, LmqDispatch, ConsumeQueue.multiDispatchLmqQueue). Broker versions differ, as real stores of 4.9.4,
+4.9.7, 5.1.1, 5.1.4, 5.2.0, 5.3.3 and 5.5.0 show:
 
 | | 4.9.3 to 5.1.0 | 5.1.1 | 5.1.2 to 5.1.4 | 5.2 and later |
 |---|---|---|---|---|
@@ -11,23 +11,23 @@ versions were found in real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0, 5.3.3 a
 | half messages take offsets | no | no | no | yes |
 | 20 unused bytes end the properties | no | no | no | 5.2.0 to 5.3.0 |
 
-LMQ excludes some topics. Messages of excluded topics get no unit in light queues. If a broker copies a message to
-another topic, the copy keeps the light queue offsets of the original message. A half message (sysFlag prepared or
-rollback) never gets a unit.
+Messages of the topics that LMQ excludes get no unit in light queues. A copy that a broker makes in another topic keeps
+the light queue offsets of the original message. A half message (sysFlag prepared or rollback) never gets a unit.
 
-Dispatch normally adds a unit at the end of a light queue, and not at the message's light queue offset. Dispatch adds no
-unit if the light queue offset is greater than 0 and less than the light queue's end. A new light queue begins at the
-offset of its first message. For light queue offset 0, dispatch adds a unit at the end of the light queue. After each
-start, brokers of 4.9.3 and 4.9.4 count light queue offsets from 0 again. In %DLQ%, 5.5.0 keeps the light queue offsets
-of the original message.
+Dispatch normally adds a unit at the end of a light queue, not at the message's light queue offset. It adds none if this
+offset is greater than 0 and less than the light queue's end; for offset 0, it adds one at the end. A new light queue
+begins at the offset of its first message. After each start, brokers of 4.9.3 and 4.9.4 count light queue offsets from 0
+again. In %DLQ%, 5.5.0 keeps the light queue offsets of the original message.
 
-In INNER_MULTI_DISPATCH, a name `x` without the prefix %LMQ% is a topic. The light queue for the name `x` is the queue
-of topic `x` with the message's queueId. Up to 5.1.4, light messages and ordinary messages of topic `x` share one queue
-offset counter. Brokers of 5.2 and later write an empty offset for a name without %LMQ%. In 5.2 and later, a message
-with the single name `x` gets no offset and no light queue unit. With the names `%LMQ%a,x`, one offset is missing,
-because Java's split drops the empty last offset. If an offset is missing, dispatch adds no unit to light queues. With
-the names `x,%LMQ%a`, dispatch in 5.2 and later throws an exception, because the first offset is empty. If recovery
-reaches a message with the names `x,%LMQ%a`, 5.3.3 does not load the store.
+In INNER_MULTI_DISPATCH, a name `x` without the prefix %LMQ% is a topic, and its light queue is the queue of topic `x`
+with the message's queueId. Up to 5.1.4, light and ordinary messages of topic `x` share one queue offset counter.
+Brokers of 5.2 and later write an empty offset for such a name:
+
+- With the single name `x`, the message gets no offset and no light queue unit.
+- With the names `%LMQ%a,x`, one offset is missing, because Java's split drops the empty last one. Dispatch then adds no
+  unit to light queues.
+- With the names `x,%LMQ%a`, dispatch throws an exception, because the first offset is empty. 5.3.3 does not load the
+  store if recovery reaches such a message.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LEFT_OUT_PREFIXES = (RETRY_PREFIX, SYSTEM_PREFIX)
 def is_left_out_topic(topic: str) -> bool:
     """Return whether brokers of 5.2 and later exclude a topic from LMQ.
 
-    Messages of an excluded topic get no unit in light queues (MixAll.topicAllowsLMQ).
+    Its messages get no unit in light queues (MixAll.topicAllowsLMQ).
     """
     return topic.startswith(LEFT_OUT_PREFIXES) or topic == SCHEDULE_TOPIC
 
@@ -61,9 +61,8 @@ def is_left_out_topic(topic: str) -> bool:
 def light_offsets(message: Message) -> list[tuple[str, int]]:
     """Return (name, queue offset) for each light queue of a message.
 
-    The list is empty if the message has more or fewer offsets than queue names. The list is empty for a copy that a
-    broker of 5.2 or later excluded from LMQ. A light queue is left out if its name contains a `/`, or if its offset is
-    not a valid queue offset.
+    There are none if the numbers of offsets and of names differ, or for a copy that a broker of 5.2 or later excluded
+    from LMQ. A light queue is left out if its name contains a `/`, or its offset is not valid.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -80,11 +79,9 @@ def light_offsets(message: Message) -> list[tuple[str, int]]:
 def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
     """Return whether a light queue gets no unit for a message.
 
-    `queue_offset` is the message's offset for the light queue. `queue_end` is the end offset of the light queue.
-
-    The result is True if `queue_offset` is greater than 0 and less than `queue_end`: the light queue has the message
-    already. If LMQ excludes the topic, the result is True for every `queue_offset` less than `queue_end`. A message of
-    an excluded topic may be a copy with the light queue offsets of the original message.
+    `queue_offset` is the message's offset for the light queue, `queue_end` the queue's end offset. Between 0 and the
+    end, the queue has the message already. In a topic that LMQ excludes, 0 is such an offset too: the message may be a
+    copy with the light queue offsets of the original.
     """
     return queue_offset < queue_end and (queue_offset > 0 or is_left_out_topic(topic))
 
@@ -92,7 +89,7 @@ def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
 def is_light_name(name: str) -> bool:
     """Return whether a name can be the name of a light queue.
 
-    Brokers accept any name that a folder can have. For example, names from MQTT may contain + and #.
+    Brokers accept any name that a folder can have; those from MQTT may contain + and #.
     """
     unusable = name in ("", ".", "..") or any(character in name for character in "/\0\ufffd\x01\x02")
     return not unusable and len(name.encode()) <= NAME_MAX
@@ -110,17 +107,14 @@ def java_split(text: str) -> list[str]:
 
 
 def is_offset(text: str) -> bool:
-    """Return whether a text is a valid queue offset.
-
-    A valid queue offset is a decimal number that is not too large for a queue.
-    """
+    """Return whether a text is a decimal number that a queue offset can have."""
     return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal() and int(text) < PLACES_MAX
 
 
 def undispatchable_offset(message: Message) -> str | None:
     """Return the text of the light queue offset at which dispatch fails, or None.
 
-    Dispatch fails at the first offset that Java cannot read as a number (Long.parseLong).
+    It is the first one that Java cannot read as a number (Long.parseLong).
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -139,9 +133,8 @@ def _is_java_long(text: str) -> bool:
 def _is_left_out_copy(message: Message) -> bool:
     """Return whether a message is a copy that 5.2 or later excluded from LMQ.
 
-    The result is True if LMQ excludes the topic and a broker of 5.2 or later wrote the properties. Brokers of 5.2 and
-    later end the properties with 0x02. In 5.2.0 to 5.3.0, the properties can end with 20 unused bytes. Properties from
-    brokers of 4.9.1 to 5.1.4 never end with 0x02 or 20 unused bytes.
+    LMQ excludes its topic, and 5.2 or later wrote the properties: these end with 0x02, or in 5.2.0 to 5.3.0 with 20
+    unused bytes, which those of 4.9.1 to 5.1.4 never do.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class QueueSpans:
     """The range [first, end) of queue offsets in each queue.
 
-    If a topic was deleted and created again, the range belongs to the new topic. `message_at` decodes the message at a
+    If a topic was deleted and created again, it belongs to the new topic. `message_at` decodes the message at a
     physical offset, for LMQ and for batch consume queues. `records` and `bytes` are the number and the total size of
     all messages, with or without a queue unit.
     """
@@ -54,20 +54,14 @@ class QueueSpans:
             span["end"], span["count"], span["last_at"] = place.queue_offset + 1, span["count"] + 1, physical_offset
 
     def of(self, key: QueueKey) -> tuple[int, int, int]:
-        """Return a queue's first offset, end offset and number of messages.
-
-        All three numbers are 0 if the queue has no messages.
-        """
+        """Return a queue's first offset, end offset and number of messages, or 0, 0, 0."""
         number = self._number(key)
         self._make_room()
         span = self._spans[number]
         return int(span["first"]), int(span["end"]), int(span["count"])
 
     def end_of_batches(self, key: QueueKey) -> int:
-        """Return the end offset of a batch consume queue.
-
-        The end offset is the queue offset after the last batch.
-        """
+        """Return the queue offset after the last batch of a batch consume queue."""
         _, end, count = self.of(key)
         last = self._message_at(int(self._spans[self._number(key)]["last_at"])) if count else None
         return end if last is None else last.queue_offset + batch_size(last)

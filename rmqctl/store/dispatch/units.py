@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 def have_units(messages: Rows) -> Flags:
-    """Return, for each message, whether the message gets a unit in its queue.
+    """Return, for each of the messages (DISPATCH_COLUMNS), whether it gets a unit.
 
-    `messages` is an array of DISPATCH_COLUMNS. The result is a bool array. Prepared and rollback records get no queue
-    unit.
+    Prepared and rollback records get none. The array is bool.
     """
     kinds = messages["sys_flag"] & TRANSACTION_MASK
     found: Flags = (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
@@ -31,8 +30,7 @@ def have_units(messages: Rows) -> Flags:
 def batch_units(rows: Rows, message_at: Callable[[int], Message | None]) -> Rows:
     """Return the batch consume queue units for `rows`, one for each message.
 
-    `rows` is a numpy array of DISPATCH_COLUMNS. The result is a numpy array of BATCH_UNITS. `message_at` decodes the
-    message at a physical offset.
+    `rows` are DISPATCH_COLUMNS, the units BATCH_UNITS. `message_at` decodes the message at a physical offset.
     """
     units = np.zeros(len(rows), BATCH_UNITS)
     units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]

@@ -4,13 +4,12 @@ The files of DLedger's log are in `dledger-ID/data/`. An entry is a header and o
 
 {table}
 
-A file of DLedger's log ends with a blank. A blank has the magic code -1 and the number of bytes left in the file, 4
-bytes each.
+A file ends with a blank: the magic code -1 and the number of bytes left in the file, 4 bytes each.
 
-In a valid header, MAGIC is 1, and POS is the physical offset of the entry. In a valid header, SIZE is BODYSIZE plus 48.
-An entry with a valid header ends inside its file. In a valid header, channel, chainCrc and bodyCrc are 0, as brokers
-write them. From one entry to the next, the index increases by one and the term never decreases. A check of index and
-term needs the previous entry. The PHYSICALOFFSET of the record is POS + 48.
+In a valid header, MAGIC is 1, POS is the physical offset of the entry, SIZE is BODYSIZE plus 48, the entry ends inside
+its file, and channel, chainCrc and bodyCrc are 0, as brokers write them. From one entry to the next, the index
+increases by one and the term never decreases; to check that takes the previous entry. The PHYSICALOFFSET of the record
+is POS + 48.
 
 rmqctl does not read DLedger's own index. Entries after `committedIndex` (in the text file dledger-ID/checkpoint) may be
 uncommitted.
@@ -59,8 +58,7 @@ class EntryHeader(NamedTuple):
     def problem(self, position: int, room: int) -> str:
         """Return the fault of the header; empty if the header is valid.
 
-        `position` is the physical offset of the entry. `room` is the number of bytes from the begin of the entry to the
-        end of the file.
+        `position` is the physical offset of the entry, `room` the bytes from there to the end of the file.
         """
         if self.magic != MAGIC_ENTRY:
             return f"its magic code is {self.magic}, not {MAGIC_ENTRY}"

@@ -1,10 +1,8 @@
-"""Read the records in one file of DLedger's log.
+"""Read the records in one file of DLedger's log, each after a header of 48 bytes.
 
-In DLedger's log, a header of 48 bytes is before each record. The reader checks the header and returns the record.
-
-Normally, the reader begins at a header. If a header is damaged and the record is whole, the reader returns two items:
-the damaged header, and then the message. The reader can begin at the record of an entry, because queue units and
-message ids point to records.
+The reader normally begins at a header, checks it, and returns the record. It can also begin at the record, because
+queue units and message ids point there. Of a damaged header before a whole record, it returns two items: the damaged
+header, and then the message.
 """
 
 from __future__ import annotations
@@ -36,10 +34,9 @@ class EntryReader(RecordReader):
         )
 
     def at(self, position: int) -> Message | Blank | Damage | None:
-        """Return the record of the entry at `position`.
+        """Return the record of the entry at `position`, where the entry or record begins.
 
-        `position` may be the start of an entry or of its record. If the header of the entry is wrong, the result is
-        Damage `bad-entry`.
+        If the header of the entry is wrong, this is Damage `bad-entry`.
         """
         room = self.file.size - position
         if room < BLANK_SIZE:
@@ -55,10 +52,9 @@ class EntryReader(RecordReader):
         return self._entry(position)
 
     def next_record(self, position: int, stop: int | None = None) -> int | None:
-        """Return the next position in [position, stop) where an item begins.
+        """Return the next position in [position, stop) where an item begins, or None.
 
-        An item is a whole entry, a whole record without its header, or the blank. The result is None if no item begins
-        in [position, stop).
+        An item is a whole entry, a whole record without its header, or the blank.
         """
         stop = self.file.size if stop is None else stop
         found = super().next_record(position, min(stop + ENTRY_HEADER.size, self.file.size))
@@ -89,10 +85,7 @@ class EntryReader(RecordReader):
         return decode_entry_header(self._window, self._load(position, ENTRY_HEADER.size))
 
     def _problem(self, position: int) -> str:
-        """Return the fault of the header at `position`; empty if it has no fault.
-
-        The header is not compared with the previous entry.
-        """
+        """Return the fault of the header alone, without the previous entry, or ""."""
         room = self.file.size - position
         if room < ENTRY_HEADER.size:
             return f"{room} bytes are left in the file, a header has {ENTRY_HEADER.size}"
@@ -133,9 +126,9 @@ class EntryReader(RecordReader):
         return Damage("bad-blank-size", physical_offset, 0, f"the blank says {size} bytes, {room} are left in the file")
 
     def _blank_behind(self, position: int) -> int | None:
-        """Return the position of the blank that ends the file.
+        """Return where the blank that ends the file is, from `position` on, or None.
 
-        After the blank, all bytes must be zeros. The result is None if no blank is found from `position` on.
+        After it, all bytes must be zeros.
         """
         end = self.file.data_end(position)
         for start in range(max(position, end - BLANK_SIZE), end):
@@ -146,7 +139,6 @@ class EntryReader(RecordReader):
 
 
 def _sized(item: Message | Blank | Damage | None, record_at: int, size: int) -> Damage:
-    """Return the damage of a record as a Damage of `size` bytes."""
     if isinstance(item, Damage):
         return item._replace(size=size)
     return Damage("bad-magic", record_at, size, "the entry has a header, but no record")

@@ -17,17 +17,16 @@ After the handshakes, a slave sends reports:
 
 {report}
 
-A master sends transfers. A transfer is a header and `bodySize` bytes of the log. A transfer never crosses the end of a
-log file or of an epoch. A transfer with bodySize 0 is a heartbeat.
+A master sends transfers: a header and `bodySize` bytes of the log, which never cross the end of a log file or of an
+epoch. A transfer with bodySize 0 is a heartbeat.
 
 {transfer}
 
 A valid transfer has the state 2, and obeys the rules in `rmqctl.store.ha.frames`. In a valid handshake, the state is 1,
-bodySize is a multiple of 12, and at most 1000 epochs follow. In a valid handshake, epochs increase, and start offsets
-never decrease.
+bodySize is a multiple of 12, at most 1000 epochs follow, epochs increase, and start offsets never decrease.
 
-A slave that sends isAsyncLearner = 1 does not count as a replica. All later puts fail if a slave sends isAsyncLearner =
-0, but the controller does not know the slave.
+A slave that sends isAsyncLearner = 1 does not count as a replica. If it sends 0, and the controller does not know it,
+all later puts fail.
 """
 
 from __future__ import annotations
@@ -95,10 +94,7 @@ class EpochEntry(NamedTuple):
 
 
 def handshake_problem(state: int, body_size: int) -> str:
-    """Return the fault of the header of a master's handshake.
-
-    The result is empty if the header is valid.
-    """
+    """Return the fault of the header of a master's handshake, or ""."""
     if state != HANDSHAKE:
         return f"the handshake has the state {state}, not {HANDSHAKE}"
     if not 0 <= body_size <= EPOCHS_MAX * EPOCH.size or body_size % EPOCH.size:
@@ -130,7 +126,7 @@ def decode_epochs(raw: bytes) -> list[EpochEntry]:
 def not_growing(epochs: list[EpochEntry]) -> list[tuple[EpochEntry, EpochEntry]]:
     """Return each pair of successive epochs that are not in ascending order.
 
-    Two epochs are in ascending order if the number increases and the start offset does not decrease.
+    In order, the number increases and the start offset does not decrease.
     """
     return [
         (before, after)

@@ -36,23 +36,18 @@ class BrokerIdentity(NamedTuple):
 
 
 class ControllerFiles(NamedTuple):
-    """The content of epochFileCheckpoint and brokerIdentity.
+    """The content of epochFileCheckpoint and brokerIdentity."""
 
-    `epochs` is empty if the store has no valid epochFileCheckpoint. `identity` is None if the store has no valid
-    brokerIdentity. `epochs_problem` is the fault of epochFileCheckpoint, and `identity_problem` the fault of
-    brokerIdentity. If a file is valid or does not exist, its fault is empty.
-    """
-
-    epochs: list[EpochEntry]
-    epochs_problem: str
-    identity: BrokerIdentity | None
-    identity_problem: str
+    epochs: list[EpochEntry]  # empty without a valid epochFileCheckpoint
+    epochs_problem: str  # its fault; empty if it is valid or missing
+    identity: BrokerIdentity | None  # None without a valid brokerIdentity
+    identity_problem: str  # its fault; empty if it is valid or missing
 
 
 def controller_files(store: ReadOnlyStore) -> ControllerFiles:
     """Return the content of the files of the controller mode.
 
-    If the broker of the store has no controller, all fields are empty or None.
+    Without a controller, all fields are empty or None.
     """
     return ControllerFiles(*read_epochs(store.storage, store.path.root), *_identity(store))
 
@@ -88,10 +83,7 @@ def _identity(store: ReadOnlyStore) -> tuple[BrokerIdentity | None, str]:
 
 
 def _content(storage: Storage, path: Path, size_max: int) -> tuple[bytes | None, str]:
-    """Return the content of a file, or None and the reason.
-
-    If the file can be read, the reason is empty. If the file does not exist, the result is (None, "").
-    """
+    """Return the content of a file, or None and why not; "" if it does not exist."""
     try:
         if storage.entry(path).kind is Kind.MISSING:
             return None, ""

@@ -1,13 +1,13 @@
 """Read and write epochFileCheckpoint (5.x with a controller).
 
-epochFileCheckpoint shows to which epoch each part of the log belongs.
+It shows to which epoch each part of the log belongs.
 
     COUNT
     CRC                     CRC-32 & 0x7FFFFFFF of the next lines; 0: not checked
     EPOCH-STARTOFFSET       COUNT lines
 
-In a valid file, COUNT lines follow the second line, and CRC is right or 0. In a valid file, epochs increase, and start
-offsets never decrease.
+In a valid file, COUNT lines follow the second line, CRC is right or 0, epochs increase, and start offsets never
+decrease.
 """
 
 from __future__ import annotations

@@ -6,16 +6,15 @@ A slave sends reports:
 
 {report}
 
-A master sends transfers. A transfer is a header and `size` bytes of the log:
+A master sends transfers: a header and `size` bytes of the log.
 
 {transfer}
 
 A transfer may end at any byte, even inside a record, but never crosses the end of a log file. A master sends log files
-with the blanks and the unused ends. Together, the bodies of all transfers are an exact copy of the log. A transfer with
-size 0 is a heartbeat. The offset in a heartbeat is the offset of the next byte that the master will send.
+with the blanks and the unused ends, so the bodies of all transfers are together an exact copy of the log. A transfer
+with size 0 is a heartbeat; its offset is that of the next byte that the master will send.
 
-In a valid transfer, `offset` is the offset of the next byte that the slave expects. In a valid transfer, `size` is 0 or
-more, and at most the reader's limit.
+In a valid transfer, `offset` is that of the next byte that the slave expects, and `size` is 0 to the reader's limit.
 """
 
 from __future__ import annotations

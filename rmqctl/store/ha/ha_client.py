@@ -1,10 +1,10 @@
 """The slave's side of DefaultHA: RocketMQ's HAClient.
 
-HAClient receives the log of a master, and checks the header of each transfer (`rmqctl.store.ha.frames`). HAClient
-writes no file, and does not check the records of the log. `rmqctl.store.ha.received_log` checks the records.
+It receives the log of a master, and checks the header of each transfer (`rmqctl.store.ha.frames`). It writes no file;
+`rmqctl.store.ha.received_log` checks the records.
 
-A master closes a connection if no report arrives for 20 s. Therefore `receive` repeats the last report every 5 s. A
-master sends a heartbeat at least every 5 s. If nothing arrives for 20 s, `receive` raises PeerError.
+A master closes a connection if no report arrives for 20 s, so `receive` repeats the last one every 5 s. A master sends
+a heartbeat at least every 5 s; if nothing arrives for 20 s, `receive` raises PeerError.
 """
 
 from __future__ import annotations
@@ -36,13 +36,10 @@ LEAST_TIMEOUT = 0.001  # seconds; 0 would make the socket non-blocking
 
 
 class Transfer(NamedTuple):
-    """A part of the master's log that begins at the physical offset `offset`.
-
-    `body` is empty in a heartbeat. The next call of `receive` overwrites `body`.
-    """
+    """A part of the master's log that begins at the physical offset `offset`."""
 
     offset: int
-    body: memoryview
+    body: memoryview  # empty in a heartbeat; overwritten by the next `receive`
 
     @property
     def end(self) -> int:
@@ -51,12 +48,10 @@ class Transfer(NamedTuple):
 
 
 class HAClient:
-    """A connection to the HA port of a master at `host`:`port`.
+    """A connection to the HA port of a master at `host`:`port`; a context manager.
 
     `silence` is the longest time in seconds without data from the master. Methods raise PeerError if the master cannot
     be reached, closes the connection, or breaks the protocol.
-
-    As a context manager, HAClient opens and closes the connection.
     """
 
     sends_last_file_for_0 = True  # a first report of 0 asks for the last file of the log
@@ -92,8 +87,8 @@ class HAClient:
     def begin(self, offset: int) -> None:
         """Ask for the log from the physical offset `offset`.
 
-        The first report of a connection has the offset where the transfers begin. Each later report acknowledges the
-        log up to the reported offset.
+        The first report of a connection says where the transfers begin; each later one acknowledges the log up to its
+        offset.
         """
         self._expected = offset
         self.report(offset)
@@ -112,10 +107,9 @@ class HAClient:
             self.report(self._report)
 
     def receive(self, timeout: float, size_max: int = READ_MAX_BUFFER_SIZE) -> list[Transfer]:
-        """Return the transfers that have arrived, in order.
+        """Return the transfers that have arrived completely, in order, or none.
 
-        The call waits at most `timeout` seconds for the first transfer, and reads at most `size_max` bytes. The list is
-        empty if no complete transfer has arrived.
+        It waits at most `timeout` seconds for the first one, and reads at most `size_max` bytes.
         """
         self.repeat_report()
         if self._read(timeout, size_max):
@@ -152,7 +146,6 @@ class HAClient:
         return decode_transfer(raw)
 
     def _exactly(self, size: int) -> bytes:
-        """Return the next `size` bytes that the master sends."""
         end = time.monotonic() + self._silence
         while self._end - self._start < size:
             if not self._read(LEAST_WAIT, size) and time.monotonic() >= end:
@@ -165,7 +158,7 @@ class HAClient:
         return PeerError(f"the master breaks the protocol: {problem}", path=self.address)
 
     def _read(self, timeout: float, size_max: int) -> int:
-        """Read the bytes that have arrived; return the number of bytes."""
+        """Return the number of bytes that have arrived."""
         rest = self._end - self._start
         if self._start:
             self._buffer[:rest] = self._buffer[self._start : self._end]

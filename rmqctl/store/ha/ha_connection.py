@@ -3,8 +3,8 @@
     ReadSocketService    reads the slave's reports; closes the connection after haHousekeepingInterval without a byte
     WriteSocketService   sends transfers, and a heartbeat after haSendHeartbeatInterval without a transfer
 
-The master sends nothing before the slave's first report. The master ignores negative reports. If several reports arrive
-together, the master uses the last report.
+The master sends nothing before the slave's first report, and ignores negative ones. Of several that arrive together, it
+uses the last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDS_KEPT = 65536  # of transfers that the slave has not reported: 2 GiB in tran
 
 
 class Master(Protocol):
-    """The attributes and methods of HAService that HAConnection uses."""
+    """What HAConnection uses of HAService."""
 
     log: LogSource
     conf: HAConf
@@ -63,9 +63,9 @@ class ReportReader:
 class HAConnection:
     """The connection of `master` to the slave at `client_address`.
 
-    The connection owns `channel`. Offsets are in bytes; -1 means "not known yet". `slave_request_offset` is the offset
-    in the slave's first report. `slave_ack_offset` is the offset that the slave acknowledged last.
-    `next_transfer_from_where` is the physical offset of the next byte to send.
+    It owns `channel`. Offsets are in bytes; -1 means "not known yet". `slave_request_offset` is the offset in the
+    slave's first report, `slave_ack_offset` the one that the slave acknowledged last, and `next_transfer_from_where`
+    that of the next byte to send.
     """
 
     def __init__(self, master: Master, channel: socket.socket, client_address: str) -> None:
@@ -146,7 +146,7 @@ class HAConnection:
         return ""
 
     def _take(self, report: int) -> str:
-        """Process a report; return the reason to close the connection, or ""."""
+        """Return the reason to close the connection, or ""."""
         log, policy = self._master.log, self._master.policy
         if report < 0:
             return ""
@@ -173,7 +173,6 @@ class HAConnection:
             self._stop(f"sending failed: {_words(error)}")
 
     def _write(self) -> None:
-        """Send transfers and heartbeats until the connection ends. Raises OSError."""
         master, heartbeat = self._master, self._master.conf.send_heartbeat_interval_ms / 1000
         seen, last_write = 0, time.monotonic()
         while not self._stopped.is_set():
@@ -189,7 +188,7 @@ class HAConnection:
                 seen = master.wait_notify_object.all_wait_for_running(WAIT_SECONDS, seen)
 
     def _transfer(self) -> bool:
-        """Send the next bytes of the log; return whether bytes were sent. Raises OSError."""
+        """Return whether bytes were sent. Raises OSError."""
         offset = self.next_transfer_from_where
         data = self._master.log.read(offset, self._master.conf.transfer_batch_size)
         if not data:
@@ -201,5 +200,4 @@ class HAConnection:
 
 
 def _words(error: OSError) -> str:
-    """Return the file name, if any, and the message of an error."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

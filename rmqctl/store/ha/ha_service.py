@@ -1,13 +1,11 @@
-"""The master's side of replication: RocketMQ's HAService.
-
-RocketMQ 5.x calls this class DefaultHAService.
+"""The master's side of replication: RocketMQ's HAService (5.x: DefaultHAService).
 
     AcceptSocketService    accepts slaves
     HAConnection           one for each slave
     GroupTransferService   finishes puts when enough slaves have their messages
 
-The protocol has no authentication, so anyone who can connect to the port can read the whole log.
-`rmqctl.store.ha.frames` describes the frames of the protocol.
+The protocol has no authentication: anyone who can connect to the port can read the whole log. `rmqctl.store.ha.frames`
+describes its frames.
 """
 
 from __future__ import annotations
@@ -43,10 +41,8 @@ GROUP_TRANSFER_INTERVAL_SECONDS = 0.01
 class GroupTransferService(ServiceThread):
     """Finishes the puts that wait for acknowledgements from slaves.
 
-    A broker waits for one put at a time. rmqctl checks all waiting puts in each round, with the same results.
-
-    A put gets PUT_OK if `is_acknowledged` returns True, or FLUSH_SLAVE_TIMEOUT after the put's deadline. When the
-    service stops, every put that still waits gets FLUSH_SLAVE_TIMEOUT.
+    A put gets PUT_OK when `is_acknowledged` returns True, and FLUSH_SLAVE_TIMEOUT after its deadline, or when the
+    service stops. A broker waits for one put at a time; rmqctl checks all in each round, with the same results.
     """
 
     def __init__(self, is_acknowledged: Callable[[GroupCommitRequest], bool]) -> None:
@@ -84,7 +80,7 @@ class AcceptSocketService:
     """Listens on a port of `host`.
 
     For each new connection, `on_connect` is called with the socket, the peer's host and the peer's port. Port 0 means
-    any free port. The attribute `port` is the number of the port in use. Raises OSError if the port cannot be used.
+    any free one; the attribute `port` is the one in use. Raises OSError if it cannot be used.
     """
 
     def __init__(self, host: str, port: int, on_connect: Callable[[socket.socket, str, int], None]) -> None:
@@ -122,11 +118,10 @@ class AcceptSocketService:
 
 
 class HAService:
-    """The master that sends `log` to slaves.
+    """The master that sends `log` to slaves, a context manager.
 
-    The service listens on the port `conf.listen_port` of `host`. `push2_slave_max_offset` is the largest offset (bytes)
-    that a slave has ever acknowledged. HAService is a context manager. The constructor binds the port, and raises
-    OSError if the port cannot be used.
+    It listens on the port `conf.listen_port` of `host`, which the constructor binds: OSError if it cannot be used.
+    `push2_slave_max_offset` is the largest offset (bytes) that a slave has ever acknowledged.
     """
 
     def __init__(
@@ -182,8 +177,7 @@ class HAService:
     def is_slave_ok(self, master_put_where: int) -> bool:
         """Return whether a slave is connected and the lag is small enough (4.x).
 
-        The lag is `master_put_where` minus `push2_slave_max_offset`. The lag must be less than `slave_fallbehind_max`
-        bytes.
+        The lag, `master_put_where` minus `push2_slave_max_offset`, must be less than `slave_fallbehind_max` bytes.
         """
         lag = master_put_where - self.push2_slave_max_offset
         return bool(self.connection_list) and lag < self.conf.slave_fallbehind_max
@@ -220,7 +214,6 @@ class HAService:
         connection.start()
 
     def _is_acknowledged(self, request: GroupCommitRequest) -> bool:
-        """Return whether enough brokers have the log up to the end of the put."""
         if request.ack_nums <= 1:
             return self.push2_slave_max_offset >= request.next_offset
         acks = (connection.slave_ack_offset >= request.next_offset for connection in self.connection_list)

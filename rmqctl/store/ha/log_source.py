@@ -34,15 +34,15 @@ class LogSource(Protocol):
     def read(self, offset: int, size: int) -> bytes:
         """Return at most `size` bytes at `offset`, up to the end of the log file.
 
-        The result is empty if the log has no byte at `offset`. Raises OSError.
+        None are returned if the log has no byte at `offset`. Raises OSError.
         """
 
 
 class LogFiles:
     """The log in the files that `files()` returns, up to the offset `end()`.
 
-    The files are in ascending order, and new files may follow. LogFiles opens the files a second time, because the
-    writer of the log closes full files.
+    The files are in ascending order, and new ones may follow. They are opened a second time, because the writer of the
+    log closes full files.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LogFiles:
     def read(self, offset: int, size: int) -> bytes:
         """Return at most `size` bytes at `offset`, up to the end of the log file.
 
-        The result is empty if the log has no byte at `offset`. Raises OSError.
+        None are returned if the log has no byte at `offset`. Raises OSError.
         """
         files, end = self._files(), self._end()
         at = bisect_right(files, offset, key=lambda file: file.file_from_offset) - 1

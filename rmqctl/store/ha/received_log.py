@@ -1,8 +1,7 @@
 """Cut a master's log into whole, checked records while the log arrives.
 
-A transfer may end at any byte, so a record may arrive in parts. ReceivedLog keeps an incomplete record in memory until
-the rest of the record arrives. ReceivedLog checks size, magic code, PHYSICALOFFSET, lengths and checksums of each
-record, by the rules in `rmqctl.format.message`.
+A transfer may end at any byte: an incomplete record is kept in memory until its rest arrives. Size, magic code,
+PHYSICALOFFSET, lengths and checksums of each record are checked, by the rules in `rmqctl.format.message`.
 """
 
 from __future__ import annotations
@@ -39,15 +38,11 @@ _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC
 
 
 class ReceivedPart(NamedTuple):
-    """A complete part of the received log, within one log file.
-
-    `item` is a Columns with good messages, or one Message, Blank or Damage. `data` has the bytes of the part. `data` is
-    overwritten when more bytes are added to the log.
-    """
+    """A complete part of the received log, within one log file."""
 
     offset: int
-    data: memoryview
-    item: Columns | Message | Blank | Damage
+    data: memoryview  # overwritten when more bytes are added to the log
+    item: Columns | Message | Blank | Damage  # Columns have good messages
 
     @property
     def messages(self) -> int:
@@ -58,9 +53,9 @@ class ReceivedPart(NamedTuple):
 class ReceivedLog:
     """The log that a master sends, from the physical offset `offset` on.
 
-    Log files have `file_size` bytes. A record must begin at `offset`. After `parts` has returned a part, `offset` is
-    the end of the part. Findings about the log show `name` as their path. Without `lenient`, `parts` ends after damage.
-    With `lenient`, `parts` continues at the next record after damage.
+    A record must begin there; after `parts` has returned a part, `offset` is the end of the part. Log files have
+    `file_size` bytes. Findings show `name` as their path. After damage, `parts` ends, or if `lenient` continues at the
+    next record.
     """
 
     def __init__(self, offset: int, file_size: int, name: str = "", *, lenient: bool = False) -> None:
@@ -97,15 +92,11 @@ class ReceivedLog:
             self._move_to(np.empty(2 * CAPACITY, np.uint8) if is_large else self._buffer)
 
     def _move_to(self, target: Bytes) -> None:
-        """Move all waiting bytes from the buffer to the start of `target`."""
         target[: self.waiting] = self._buffer[self._start : self._end].copy()
         self._start, self._end, self._buffer = 0, self.waiting, target
 
     def rest(self) -> Damage | None:
-        """Return the bytes of an incomplete record at the log's end, as damage.
-
-        The result is None if `parts` has returned all bytes.
-        """
+        """Return the incomplete record at the log's end as damage; None if there is none."""
         if not self.waiting:
             return None
         return Damage("bad-size", self.offset, self.waiting, "the log ends inside this record", path=self._name)
@@ -142,7 +133,7 @@ class ReceivedLog:
         return ReceivedPart(self.offset, data[: item.size], item)
 
     def _damaged(self, damage: Damage) -> ReceivedPart | None:
-        """Return `damage` as a ReceivedPart; None if more bytes are needed."""
+        """Return None if more bytes are needed."""
         here = self._buffer[self._start : self._start + min(self.waiting, self._room)].data
         size = damage.size or (self._size_of_damage(bytes(here)) if self._lenient else len(here))
         if not size:
@@ -159,7 +150,6 @@ class ReceivedLog:
         return len(here) - MIN_SIZE if len(here) > CAPACITY else 0
 
     def _next_start(self, here: bytes, magic: bytes) -> int | None:
-        """Return the position of the next record or blank with the code `magic`."""
         at = here.find(magic, MAGIC_OFFSET + 1)
         while at >= 0:
             begin = at - MAGIC_OFFSET

@@ -11,13 +11,12 @@ if TYPE_CHECKING:
 class Slave(Protocol):
     """The values of a connected slave that a policy uses.
 
-    Offsets are in bytes; -1 means "not known yet". `slave_request_offset` is the offset in the slave's first report.
-    `slave_ack_offset` is the offset that the slave acknowledged last.
+    Offsets are in bytes; -1 means "not known yet".
     """
 
     client_address: str
-    slave_request_offset: int
-    slave_ack_offset: int
+    slave_request_offset: int  # in the slave's first report
+    slave_ack_offset: int  # acknowledged last
 
     def is_end_of_transfer(self, offset: int) -> bool:
         """Return whether a transfer ended at `offset`.
@@ -27,10 +26,7 @@ class Slave(Protocol):
 
 
 class SlavePolicy(Protocol):
-    """The decisions of a master about a slave.
-
-    Several threads may call the methods at the same time.
-    """
+    """The decisions of a master about a slave; any thread may call the methods."""
 
     def admits(self, host: str) -> bool:
         """Return whether a slave with the IP address `host` may connect."""
@@ -39,10 +35,10 @@ class SlavePolicy(Protocol):
         """Return the offset where transfers begin; `report` is the first report."""
 
     def problem(self, slave: Slave, report: int, log: LogSource) -> str:
-        """Return the reason to close the connection after a report.
+        """Return the reason to close the connection after a report, or "".
 
-        The result is empty if the connection stays open. For the first report, `slave.slave_request_offset` is
-        negative. Raises OSError if the log cannot be read; the master then closes the connection.
+        For the first report, `slave.slave_request_offset` is negative. Raises OSError if the log cannot be read; the
+        master then closes the connection.
         """
 
     def on_close(self, slave: Slave, reason: str) -> None:
@@ -57,9 +53,8 @@ class BrokerPolicy:
     | 0 | the begin of the last file |
     | any other | the report; if the log has no byte at this offset, only heartbeats are sent |
 
-    A broker of 4.9 closes the connection if a report after the first is beyond the log's end. If a slave reports an
-    offset beyond the log's end, 5.x assumes that the slave has all messages. In rmqctl, a slave that reported an offset
-    beyond the log's end acknowledges no message.
+    If a later report is beyond the log's end, a broker of 4.9 closes the connection, and 5.x assumes that the slave has
+    all messages. In rmqctl, such a slave acknowledges no message.
     """
 
     def admits(self, host: str) -> bool:  # noqa: ARG002  # the protocol's signature
@@ -72,10 +67,7 @@ class BrokerPolicy:
         return report or end - end % log.file_size
 
     def problem(self, slave: Slave, report: int, log: LogSource) -> str:
-        """Return a fault if the report is beyond the log's end.
-
-        The first report never closes the connection.
-        """
+        """Return a fault if a report, except the first, is beyond the log's end."""
         if slave.slave_request_offset >= 0 and report > log.max_offset:
             return f"the slave reports {report}, and the log ends at {log.max_offset}"
         return ""

@@ -19,10 +19,9 @@ class WaitNotifyObject:
             self._condition.notify_all()
 
     def all_wait_for_running(self, interval: float, seen: int) -> int:
-        """Wait for a new wake-up, at most `interval` seconds.
+        """Wait for a new wake-up, at most `interval` seconds; return their number.
 
-        Returns the number of wake-ups. In the next call, the thread passes the returned number as `seen`. In the first
-        call, a thread passes 0 as `seen`.
+        The thread passes this number as `seen` in its next call, and 0 in its first.
         """
         with self._condition:
             self._condition.wait_for(lambda: self._wake_ups != seen, interval)

@@ -1,6 +1,4 @@
-"""The read function DefaultMessageStore.getMessage.
-
-getMessage returns messages of a queue, and the offset at which the consumer continues.
+"""DefaultMessageStore.getMessage: messages of a queue, and where to continue.
 
 | the queue has [min, max) | status | next_begin_offset |
 |---|---|---|
@@ -12,14 +10,14 @@ getMessage returns messages of a queue, and the offset at which the consumer con
 | a message matches | FOUND | the offset after the last examined unit |
 | no message matches | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the offset after the last examined unit |
 
-One call of getMessage reads units of one queue file. In a consume queue, one call of getMessage reads at most max(800,
-`max_messages`) units. A call of getMessage ends when the batch is full (isTheBatchFull). The first message that matches
-is always returned. Units that point to a deleted log file are skipped. Two results differ between 4.7.1, 4.9.7 and
-5.3.3: the next offset for OFFSET_OVERFLOW_BADLY, and the first offset of a queue (logic_queue.py).
+One call reads units of one queue file; in a consume queue, at most max(800, `max_messages`). It ends when the batch is
+full (isTheBatchFull), but always returns the first message that matches. Units that point to a deleted log file are
+skipped. 4.7.1, 4.9.7 and 5.3.3 differ in two results: the next offset for OFFSET_OVERFLOW_BADLY, and the first offset
+of a queue (logic_queue.py).
 
-This module does not implement maxTotalMsgSize of remote clients (5.x), compacted topics and statistics. This module
-implements neither the offset rules of slaves nor suggestPullingFromSlave. Only a running broker knows which part of the
-log is in memory. In `TransferLimits`, `memory_bytes` gives the number of bytes of the log in memory.
+Not implemented are maxTotalMsgSize of remote clients (5.x), compacted topics, statistics, the offset rules of slaves,
+and suggestPullingFromSlave. Only a running broker knows which part of the log is in memory; here, `memory_bytes` of
+`TransferLimits` says how much.
 """
 
 from __future__ import annotations
@@ -58,10 +56,7 @@ class GetMessageStatus(Enum):
 
 
 class GetMessageResult(NamedTuple):
-    """The result of getMessage: messages in queue order, and offsets.
-
-    The queue has the offsets [min_offset, max_offset).
-    """
+    """The messages in queue order; the queue has offsets [min_offset, max_offset)."""
 
     status: GetMessageStatus
     next_begin_offset: int
@@ -73,10 +68,7 @@ class GetMessageResult(NamedTuple):
 class TransferLimits(NamedTuple):
     """The limits of one getMessage call, such as maxTransferBytesOnMessageInMemory.
 
-    Each limit is a number of bytes or of messages. The default limits are those of the broker. Messages in the last
-    `memory_bytes` bytes of the log are treated as messages in memory, and older messages as messages on disk. In a
-    broker, the value of `memory_bytes` is 40 % of the machine's memory. If `memory_bytes` is None, all messages are
-    treated as messages in memory.
+    They are in bytes or messages; the defaults are the broker's.
     """
 
     bytes_in_memory: int = 262_144
@@ -84,6 +76,7 @@ class TransferLimits(NamedTuple):
     bytes_in_disk: int = 65_536
     count_in_disk: int = 8
     memory_bytes: int | None = None
+    """The newest so many bytes of the log are in memory (broker: 40 % of RAM); None: all."""
 
 
 BROKER_LIMITS = TransferLimits()
@@ -122,10 +115,7 @@ def get_message(
 
 
 def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMessageStatus, int] | None:
-    """Return the status and the next offset if `offset` is outside a queue.
-
-    The queue has the offsets [low, high). The result is None if `offset` is in [low, high).
-    """
+    """Return status and next offset if `offset` is not in [low, high), or None."""
     if high == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < low:
@@ -138,8 +128,6 @@ def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMes
 
 
 class _Batch:
-    """The messages that one getMessage call collects."""
-
     def __init__(self, log: ReadableLog, max_messages: int, limits: TransferLimits) -> None:
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
         self.messages: list[Message] = []
@@ -151,10 +139,7 @@ class _Batch:
         self._next_phy_file_start_offset = NO_FILE
 
     def is_full(self, unit: CqUnit) -> bool:
-        """Return whether the batch is too full for the message of a unit.
-
-        The rules are those of RocketMQ's isTheBatchFull.
-        """
+        """Follow RocketMQ's isTheBatchFull."""
         if not self.messages:
             return False
         limits = self._limits
@@ -172,7 +157,6 @@ class _Batch:
         )
 
     def take(self, unit: CqUnit, subscription: Subscription) -> None:
-        """Add the message of a unit if the message exists and matches `subscription`."""
         if unit.physical_offset < self._next_phy_file_start_offset:
             return
         if not subscription.is_matched_by_consume_queue(unit.tags_code):

@@ -1,6 +1,6 @@
 """A consume queue with the offsets and tags that a broker gives to consumers.
 
-The first offset of the queue is the offset that a broker reports after a start.
+Its first offset is the one that a broker reports after a start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class LogicQueue:
     """The units of the consume queue `queue` before the queue offset `max_offset`.
 
-    The units point to records in `log`. Offsets are in units. Methods raise OSError and Unreadable.
+    They point to records in `log`. Offsets are in units. Methods raise OSError and Unreadable.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class LogicQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of one queue file at the queue offsets [queue_offset, end).
 
-        The result is None if no queue file contains the queue offset `queue_offset`. If the queue has a consume queue
-        extension, the tagsCodes are read from the extension.
+        None if no queue file contains `queue_offset`. Of a queue with an extension, the tagsCodes are read from the
+        extension.
         """
         units = self.queue.iterate_from(queue_offset, min(end, self.max_offset))
         return None if units is None else map(self._resolved, units)
@@ -60,7 +60,7 @@ class LogicQueue:
     def roll_next_file(self, queue_offset: int) -> int:
         """Return the queue offset at which the next queue file begins.
 
-        For a batch consume queue, the result is 0, as in 5.x.
+        For a batch consume queue, this is 0, as in 5.x.
         """
         if not isinstance(self.queue, ConsumeQueue):
             return 0

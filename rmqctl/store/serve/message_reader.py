@@ -1,12 +1,12 @@
 """A reader with the read functions of DefaultMessageStore.
 
-A reader finds messages by queue offset, key, message id and physical offset. A reader finds queue offsets by time.
+It finds messages by queue offset, key, message id and physical offset, and queue offsets by time.
 
-If a store is open only for reading, the ends of the queues and of the log are found in the store's files. If a store is
-open for writing, the store's writer (`WritingSide`) knows the ends of the queues and of the log. If an offset is after
-the last known file, the folder is listed again to find new files. Records that are not completely written are not read.
+The ends of the queues and of the log are found in the store's files, or come from the store's writer (`WritingSide`) if
+it is open for writing. For an offset after the last known file, the folder is listed again. Records that are not
+completely written are not read.
 
-Many threads may call a reader, but the reader serves one thread at a time.
+Many threads may call a reader; it serves one at a time.
 """
 
 from __future__ import annotations
@@ -45,13 +45,10 @@ TIME_MAX = 2**63 - 1
 
 
 class QueueEnd(NamedTuple):
-    """The end of a consume queue.
+    """The end of a consume queue."""
 
-    `max_offset` is in units. `files_end` is the byte offset, in the queue, at which the last queue file ends.
-    """
-
-    max_offset: int
-    files_end: int
+    max_offset: int  # in units
+    files_end: int  # byte offset, in the queue, at which the last queue file ends
 
 
 class WritingSide(Protocol):
@@ -67,7 +64,7 @@ class WritingSide(Protocol):
     def index_written_out(self) -> AbstractContextManager[Path | None]:
         """Write all index entries; keep the index files unchanged in the `with` block.
 
-        The `with` block gets the path of the current index file, or None if no index file is open.
+        The block gets the path of the current index file, or None if none is open.
         """
 
 
@@ -104,12 +101,11 @@ class MessageReader:
     def query_message(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = TIME_MAX) -> list[Message]:
         """Return the last messages that the index finds for a key, in log order.
 
-        The result has at most `max_num` messages, and never more than 64 messages. The store times of the messages are
-        in [begin, end] (ms since 1970). Store times in the index have no milliseconds.
+        They are at most `max_num`, and never more than 64, stored in [begin, end] (ms since 1970; in the index without
+        milliseconds). A message that is indexed twice appears twice.
 
-        If two keys have the same hash, the result has the messages of both keys. The caller must compare the keys, for
-        example with `rmqctl.store.read.read_only_store.has_key`. A message that is indexed twice appears twice in the
-        result.
+        If two keys have the same hash, the messages of both are returned: the caller must compare the keys, for example
+        with `rmqctl.store.read.read_only_store.has_key`.
         """
         with self._lock:
             with self._writing.index_written_out() as filled:
@@ -126,9 +122,9 @@ class MessageReader:
             return self._log().message(physical_offset)
 
     def look_message_by_id(self, msg_id: str) -> Message | None:
-        """Return the message with an offset message id (offsetMsgId).
+        """Return the message with an offset message id (offsetMsgId), or None.
 
-        The result is None if the message is not in this store. Raises ValueError if the id is not valid.
+        Raises ValueError if the id is not valid.
         """
         _, physical_offset = parse_msg_id(msg_id)
         message = self.look_message_by_offset(physical_offset)
@@ -141,10 +137,7 @@ class MessageReader:
             return 0 if queue is None else queue.min_offset
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset after the last message of a queue.
-
-        The result is 0 for a queue that does not exist.
-        """
+        """Return the queue offset after a queue's last message; 0 without the queue."""
         with self._lock:
             end = self._writing.queue_end((topic, queue_id))
             return 0 if end is None else end.max_offset
@@ -157,10 +150,9 @@ class MessageReader:
             return 0 if queue is None else offset_in_queue_by_time(queue, log, self._profile, timestamp)
 
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[CqUnit]:
-        """Return at most `count` units of a queue from `offset` on.
+        """Return at most `count` units of a queue from `offset` on, all of one file.
 
-        All returned units are from one queue file. If the queue has a consume queue extension, the tagsCodes are read
-        from the extension.
+        Of a queue with an extension, the tagsCodes are read from the extension.
         """
         with self._lock:
             queue = self._queue((topic, queue_id), self._log())

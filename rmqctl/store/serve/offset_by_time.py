@@ -1,13 +1,11 @@
 """The search for a queue offset by time (ConsumeQueue.getOffsetInQueueByTime).
 
-4.x searches the first queue file that was modified at the given time or later. If all queue files were modified before
-the given time, 4.x searches the last file. In the searched file, 4.x finds the message whose store time is nearest to
-the given time. If the store times of two messages are equally near, 4.x returns the earlier message. In a copy of the
-store, the result of 4.x can differ, because the copied files can have other modification times.
+4.x searches the first queue file that was modified at the given time or later, or else the last file, for the message
+whose store time is nearest; of two equally near ones, for the earlier. In a copy of the store, 4.x can find another
+one, because the copied files can have other modification times.
 
-5.x searches the first queue file whose last message was stored at the given time or later. In the searched file, 5.x
-finds the first message that was stored at the given time or later. If 5.x finds no message, the result is the queue
-offset at which the file ends.
+5.x searches the first queue file whose last message was stored at the given time or later, for the first such message.
+Without one, the queue offset is that of the file's end.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def offset_in_queue_by_time(queue: LogicQueue, log: ReadableLog, profile: Profile, timestamp: int) -> int:
-    """Return the queue offset for a time (ms since 1970).
+    """Return the queue offset for a time (ms since 1970), or 0 if none is found.
 
-    The result is 0 if the search finds no queue offset. Raises OSError and Unreadable.
+    Raises OSError and Unreadable.
     """
     if not isinstance(queue.queue, ConsumeQueue):
         return _of_batches(queue.queue, log, timestamp)
@@ -44,15 +42,15 @@ def offset_in_queue_by_time(queue: LogicQueue, log: ReadableLog, profile: Profil
 
 
 def _file_by_modification(files: list[MappedFile], timestamp: int) -> MappedFile:
-    """Return the queue file that MappedFileQueue.getMappedFileByTime returns."""
+    """Follow MappedFileQueue.getMappedFileByTime."""
     return next((file for file in files if file.last_modified_timestamp >= timestamp), files[-1])
 
 
 def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
     """Return the queue offset of the first batch stored at `timestamp` or later.
 
-    If the last batch was stored at `timestamp` or earlier, the result is the offset of the last batch. 5.x searches
-    only one queue file, and may return a later batch with the same store time.
+    If the last batch was stored at `timestamp` or earlier, it is that of the last batch. 5.x searches only one queue
+    file, and may return a later batch with the same store time.
     """
 
     def stored(unit: CqUnit) -> int:
@@ -73,10 +71,7 @@ class _Search:
         self._log = log
 
     def file_by_store_time(self, files: list[MappedFile], timestamp: int) -> MappedFile:
-        """Return the queue file in which 5.x searches for `timestamp`.
-
-        The rule is that of RocketMQ's MappedFileQueue.getConsumeQueueMappedFileByTime.
-        """
+        """Follow 5.x (MappedFileQueue.getConsumeQueueMappedFileByTime)."""
         for file in files[:-1]:
             if self._time(file.end // CQ_UNIT.size - 1) >= max(timestamp, 0):
                 return file
@@ -85,8 +80,8 @@ class _Search:
     def lower_bound(self, file: MappedFile, timestamp: int) -> int:
         """Return the offset of a file's first message stored at `timestamp` or later.
 
-        If all messages were stored before `timestamp`, the result is the queue offset after the file's last unit in
-        use. The result is 0 if the file has no units, or if the search reaches a message that is not in the log.
+        If all were stored before, it is the queue offset after the file's last unit in use. It is 0 if the file has no
+        units, or if the search reaches a message that is not in the log.
         """
         first, low, end = self._range(file)
         if first == end:
@@ -113,8 +108,8 @@ class _Search:
     def nearest(self, file: MappedFile, timestamp: int) -> int:
         """Return the queue offset of the message in `file` nearest to `timestamp`.
 
-        If several messages were stored exactly at `timestamp`, the result is the queue offset of one of them. The
-        result is 0 if the file has no units, or if the search reaches a message that is not in the log.
+        Of several stored exactly then, it is that of any. It is 0 if the file has no units, or if the search reaches a
+        message that is not in the log.
         """
         first, low, end = self._range(file)
         if first == end:
@@ -145,8 +140,7 @@ class _Search:
     def _range(self, file: MappedFile) -> tuple[int, int, int]:
         """Return the queue offsets (first unit, first valid unit, end) of one file.
 
-        The first valid unit is at or after the min offset of the queue. The end is the queue offset after the last unit
-        in use.
+        A valid unit is at or after the min offset of the queue. The end is after the last unit in use.
         """
         first = file.file_from_offset // CQ_UNIT.size
         end = max(min(file.end // CQ_UNIT.size, self._queue.max_offset), first)

@@ -32,7 +32,7 @@ class ReadableLog:
     def has(self, physical_offset: int, size: int) -> bool:
         """Return whether the log has `size` bytes at an offset, all in one file.
 
-        If the result is True, a broker's CommitLog.getMessage returns the bytes at the offset.
+        A broker's CommitLog.getMessage then returns these bytes.
         """
         file = self._log.queue.find(physical_offset)
         return file is not None and physical_offset + size <= min(file.end, self.max_offset)
@@ -40,8 +40,8 @@ class ReadableLog:
     def message(self, physical_offset: int) -> Message | None:
         """Return the message at an offset, or None if no complete record is there.
 
-        Unlike this method, a broker does not check the record at the offset. If the log begins after 0, a broker
-        answers a request for offset 0 with bytes of the first log file. Raises Unreadable.
+        A broker does not check the record, and if the log begins after 0, it answers a request for offset 0 with bytes
+        of the first log file. Raises Unreadable.
         """
         if not self.has(physical_offset, 1):
             return None
@@ -52,10 +52,9 @@ class ReadableLog:
         return message if message is not None and message.end <= self.max_offset else None
 
     def store_timestamp(self, physical_offset: int, size: int) -> int:
-        """Return the store time of the message at an offset, in ms since 1970.
+        """Return the store time (ms since 1970) of the message at an offset, or -1.
 
-        The result is -1 if the log has no message at the offset. The rule is that of RocketMQ's
-        CommitLog.pickupStoreTimestamp. Raises Unreadable.
+        As RocketMQ's CommitLog.pickupStoreTimestamp. Raises Unreadable.
         """
         message = self.message(physical_offset) if self.has(physical_offset, size) else None
         return NO_TIME if message is None else message.store_timestamp

@@ -1,8 +1,8 @@
 """A consumer's subscription expression: `*`, or tags such as `TagA || TagB`.
 
-RocketMQ's FilterAPI parses the same expressions. A broker (ExpressionMessageFilter) compares only the hash codes of
-tags. If two tags have the same hash code, a broker delivers the messages of both tags. After the delivery, the client
-compares the tags. SQL92 expressions are not supported, because only a broker has the compiled filter of a consumer.
+It is parsed as by RocketMQ's FilterAPI. A broker (ExpressionMessageFilter) compares only the hash codes of tags; the
+client then compares the tags, because two tags can have the same hash code. SQL92 expressions are not supported: only a
+broker has the compiled filter of a consumer.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Subscription:
     def is_matched_by_consume_queue(self, tags_code: int) -> bool:
         """Return whether the tagsCode of a unit matches the subscription.
 
-        Only the low 32 bits of `tags_code` are compared. If `tags_code` is the address of an extension unit, the tags
-        are not known, and the result is True.
+        Only the low 32 bits of `tags_code` are compared. The address of an extension unit always matches: its tags are
+        not known.
         """
         if self._codes is None or is_ext_address(tags_code):
             return True
