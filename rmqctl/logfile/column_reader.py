@@ -22,22 +22,17 @@ MARGIN = 64 * 1024  # bytes read after `stop`, for the end of the last record
 class Columns(NamedTuple):
     """Successive good messages in `size` bytes of the log, from `physical_offset` on.
 
-    `path` is the path of the file, as findings show it. `rows` is a numpy array of
-    `rmqctl.kernels.scan.RECORD_COLUMNS`. The positions in `rows` are positions in `buffer`. `buffer` is a numpy array
-    of uint8. The next read overwrites `rows` and `buffer`, so the caller must copy the data before the next read.
+    The next read overwrites `rows` and `buffer`: copy them before.
     """
 
     physical_offset: int
     size: int
-    rows: Rows
-    buffer: Bytes
-    path: str
+    rows: Rows  # numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`; its positions are positions in `buffer`
+    buffer: Bytes  # numpy array of uint8
+    path: str  # of the file, as findings show it
 
     def message(self, row: int) -> Message:
-        """Decode the record of one row, and return the message.
-
-        A wrong BODYCRC is ignored.
-        """
+        """Decode the record of one row; a wrong BODYCRC is ignored."""
         position, size = int(self.rows[row]["position"]), int(self.rows[row]["size"])
         record = bytes(self.buffer[position : position + size])
         decoded = message.decode(record, 0, self.physical_offset + position, size)
@@ -53,7 +48,7 @@ class Columns(NamedTuple):
 class ColumnReader:
     """Reads messages of log files into one buffer, as columns.
 
-    All reads use one buffer, so memory use does not grow. Only one thread at a time may use a reader. Without
+    As all reads share it, memory use does not grow, and only one thread at a time may use a reader. Without
     `check_bodies`, a message with a wrong BODYCRC counts as good.
     """
 
@@ -66,10 +61,10 @@ class ColumnReader:
         self._filled = 0
 
     def at(self, file: MappedFile, position: int, stop: int) -> Columns | None:
-        """Return the good messages of `file` that begin in [position, stop).
+        """Return the good messages of `file` that begin in [position, stop), or None.
 
-        The function returns as many messages as fit into the buffer. The result is None if the message at `position` is
-        missing, bad, unreadable, or longer than the buffer.
+        They are as many as fit into the buffer. None if the message at `position` is missing, bad, unreadable, or
+        longer than the buffer.
         """
         for _ in range(2):
             if file is not self._file or not self._start <= position < self._start + self._filled:
@@ -92,7 +87,7 @@ class ColumnReader:
     def _is_cut(self, buffer: Bytes) -> bool:
         """Return whether the record at the start of `buffer` may be incomplete.
 
-        The result is False for a TOTALSIZE above BUFFER_SIZE.
+        One with a TOTALSIZE above BUFFER_SIZE is not.
         """
         if len(buffer) < message.MIN_SIZE:
             return True

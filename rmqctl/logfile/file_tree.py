@@ -1,10 +1,9 @@
 """Move, remove and sync files and whole folders.
 
-Within a file system, a move is a rename, which is fast for a folder of any size. A move to another file system copies
-the files. The copy first has a temporary name in the target's folder. When the copy is complete and synced, the copy is
-renamed to the target's name. When the copy has its final name, the original is renamed and removed. Until the copy is
-complete, nothing exists at the target. An interrupted move may leave files or folders whose names end in
-`.rmqctl-partial` or `.rmqctl-moved`. `remove_leftovers` removes the remains of an interrupted move.
+Within a file system, a move is a rename, which is fast for a folder of any size. To another file system, the files are
+copied under a temporary name in the target's folder, synced, and renamed to the target's name; then the original is
+renamed and removed. Until the copy is complete, nothing exists at the target. An interrupted move may leave names that
+end in `.rmqctl-partial` or `.rmqctl-moved`, which `remove_leftovers` removes.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class Modes(NamedTuple):
 
 
 def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
-    """Search `paths` for a file, and return the modes of the first file.
+    """Return the modes of the first file in `paths`, and of its folder.
 
-    The result has the mode of the file, and the mode of the file's folder. Raises OSError.
+    Raises OSError.
     """
     for path in paths:
         for found, stamp in tree_of(storage, path):
@@ -49,9 +48,9 @@ def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
 
 
 def remove(storage: WritableStorage, path: Path) -> None:
-    """Delete a file or a whole folder.
+    """Delete a file or a whole folder, durable after a sync of its parent folder.
 
-    The deletion is durable after the next sync of the parent folder. Raises OSError.
+    Raises OSError.
     """
     for found, stamp in tree_of(storage, path):
         if stamp.kind is Kind.DIRECTORY:
@@ -90,10 +89,9 @@ def sync(storage: WritableStorage, path: Path) -> None:
 
 
 def move(storage: WritableStorage, path: Path, target: Path) -> None:
-    """Move a file or a whole folder to another path.
+    """Move a file or a whole folder to `target`, where nothing may exist.
 
-    Nothing may exist at `target`. Syncing the parent folders of `path` and `target` makes the move durable. Raises
-    OSError.
+    It is durable after a sync of the parent folders of both paths. Raises OSError.
     """
     if storage.rename(path, target):
         return
@@ -109,10 +107,7 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Append a suffix to the name of `path`, and return the new path.
-
-    If the new name would be too long, a hash replaces the old name.
-    """
+    """If the name with its suffix would be too long, a hash replaces it."""
     raw = path.name.encode("utf-8", "surrogateescape")
     name = path.name if len(raw) + len(suffix) <= NAME_MAX else blake2b(raw, digest_size=16).hexdigest()
     return path.with_name(name + suffix)

@@ -1,7 +1,6 @@
 """One file of a queue of files; its name is the offset of its first byte.
 
-RocketMQ's class MappedFile maps the file into memory. rmqctl reads files without mapping them into memory
-(`system/storage.py` gives the reason).
+RocketMQ's MappedFile maps the file into memory; this one does not (`system/storage.py` gives the reason).
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 class MappedFile:
     """A file of `size` bytes whose first byte has the offset `file_from_offset`.
 
-    The first read opens the file, and `close` closes it. `size_on_disk` is the length of the file on disk, and may be
-    greater than `size`. The bytes after `size` do not belong to the queue.
+    The first read opens it. `size_on_disk` is its length on disk; bytes after `size` do not belong to the queue.
     """
 
     __slots__ = ("_descriptor", "_kept", "_name", "_path", "_storage", "file_from_offset", "size", "size_on_disk")
@@ -78,7 +76,7 @@ class MappedFile:
     def apart(self) -> MappedFile:
         """Return a second MappedFile with its own descriptor, for another thread.
 
-        The thread that uses the returned MappedFile must close it.
+        That thread must close it.
         """
         apart = MappedFile(self._storage, self._path, self.file_from_offset, self.size, kept=False)
         with suppress(OSError):  # a later read of the file raises the error
@@ -86,17 +84,11 @@ class MappedFile:
         return apart
 
     def with_excess(self) -> MappedFile:
-        """Return a MappedFile that reads the whole file on disk, not only `size` bytes.
-
-        The returned MappedFile has its own descriptor.
-        """
+        """Return a MappedFile, with its own descriptor, of the whole file on disk."""
         return MappedFile(self._storage, self._path, self.file_from_offset, self.size_on_disk, kept=False)
 
     def close(self) -> None:
-        """Close the descriptor if it is open.
-
-        The next read opens the file again.
-        """
+        """Close the descriptor if it is open; the next read opens the file again."""
         if self._descriptor is not None:
             self._storage.close(self._descriptor)
             self._descriptor = None
@@ -112,9 +104,9 @@ class MappedFile:
         return self._storage.read(self._open(), position, size)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` with the bytes at `position`.
+        """Fill `buffer` with the bytes at `position`, and return their number.
 
-        Returns the number of bytes read: fewer than the buffer's size at the file's end. Raises OSError.
+        They are fewer at the file's end. Raises OSError.
         """
         if self._content_of(position, position + len(buffer)) is None:
             return self._storage.read_into(self._open(), position, buffer)
@@ -148,7 +140,7 @@ class MappedFile:
     def next_data(self, position: int) -> int:
         """Return the first position >= `position` that is not in a hole of the file.
 
-        The result is the file's size if no data follows `position`. Raises OSError.
+        If no data follows, this is the file's size. Raises OSError.
         """
         content = self.content
         if content is not None:
@@ -158,9 +150,9 @@ class MappedFile:
 
     @property
     def content(self) -> bytes | None:
-        """Return the content of a small file, without the zeros at its end.
+        """Return the content of a small file, without the zeros at its end, or None.
 
-        The result is None if the storage does not cache the content. Raises OSError.
+        None if the storage does not cache it. Raises OSError.
         """
         small_files = self._storage.small_files
         return small_files.content(self) if small_files is not None and self._kept else None
@@ -169,15 +161,15 @@ class MappedFile:
     def known_data_end(self) -> int:
         """Return the length of `content`, or `size` if `content` is None.
 
-        From the returned position on, the file has only zeros. Raises OSError.
+        From there on, the file has only zeros. Raises OSError.
         """
         content = self.content
         return self.size if content is None else len(content)
 
     def first_nonzero(self, position: int) -> int | None:
-        """Return the position of the first non-zero byte at or after `position`.
+        """Return the position of the first non-zero byte at or after `position`, or None.
 
-        The result is None if the file has only zeros from `position` on. Raises OSError.
+        Raises OSError.
         """
         for at, block in self.blocks(position):
             if not is_zeros(block):
@@ -185,9 +177,9 @@ class MappedFile:
         return None
 
     def data_end(self, position: int) -> int:
-        """Return the position after the last non-zero byte.
+        """Return the position after the last non-zero byte, at least `position`.
 
-        The result is `position` if the file has only zeros from `position` on. Raises OSError.
+        Raises OSError.
         """
         end = position
         for at, block in self.blocks(position):
@@ -197,7 +189,7 @@ class MappedFile:
     def read_small(self) -> bytes | None:
         """Read the content of the file, without the zeros at its end.
 
-        The result is None if the content has more than SMALL_FILE bytes, or if the read is incomplete. Raises OSError.
+        None if it has more than SMALL_FILE bytes, or the read is incomplete. Raises OSError.
         """
         descriptor = self._open_file()
         try:

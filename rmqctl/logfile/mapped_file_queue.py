@@ -1,8 +1,7 @@
 """A queue of files of equal size, each named by the offset of its first byte.
 
-The files of a queue are in one folder, or are spread over several folders. Brokers load a queue only if every file has
-the right length. `anomalies` lists faults in the sequence of files. `foreign` lists folder entries that are not files
-of the queue.
+They are in one folder, or spread over several. Brokers load a queue only if every file has the right length.
+`anomalies` lists faults in the sequence of files, `foreign` the folder entries that are not files of the queue.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ def is_file_name(name: str) -> bool:
 class MappedFileQueue:
     """The files in `folders`, in the order of their offsets.
 
-    `file_size` is the length in bytes that a file should have. If `configured` is not given, `file_size` is derived
-    from the files. Bytes after the first `file_size` bytes of a file are not read. `plain` has the files of the only
-    folder, if the caller has listed the folder. Raises OSError if a folder cannot be listed.
+    `file_size` is the length in bytes that a file should have: `configured`, or derived from the files. What a file has
+    after it is not read. `plain` has the files of the only folder, if the caller has listed it. Raises OSError if a
+    folder cannot be listed.
     """
 
     __slots__ = (
@@ -75,9 +74,9 @@ class MappedFileQueue:
         self._list(plain)
 
     def refresh(self) -> None:
-        """List the queue's folders again.
+        """List the queue's folders again, as a running broker may have changed them.
 
-        A running broker may have added, extended or deleted files. Raises OSError.
+        Raises OSError.
         """
         self.close()
         self._list(None)
@@ -97,10 +96,7 @@ class MappedFileQueue:
         self._set_files([listing.files[base] for base in sorted(listing.files)], listing.overlaps)
 
     def _use(self, folder: str, plain: list[PlainFile]) -> bool:
-        """Use these files of a folder, sorted by name, and return True.
-
-        If a file does not belong to the queue, the function changes nothing, and returns False.
-        """
+        """Use these files of a folder, sorted by name, if all belong to the queue."""
         files = []
         allocated = 0
         for name, size, allocated_to_file, _ in plain:
@@ -134,10 +130,9 @@ class MappedFileQueue:
 
     @property
     def small_content(self) -> bytes | None:
-        """Return the content of the queue's only file, without the zeros at its end.
+        """Return the content of the only file, without the zeros at its end, or None.
 
-        The result is None if the queue does not have exactly one file, or if the storage does not cache the content.
-        Raises OSError.
+        None if there is not exactly one file, or the storage does not cache it. Raises OSError.
         """
         return self.files[0].content if len(self.files) == 1 else None
 
@@ -159,8 +154,8 @@ class MappedFileQueue:
     def set_aside(self) -> list[tuple[Path, Path]]:
         """Return the log files that were probably renamed, with their right paths.
 
-        A renamed file has `file_size` bytes. Its name begins with the name of a missing file, such as that of FILE.bak;
-        or it has another number as its name, and begins with a record of a missing file.
+        Such a file has `file_size` bytes. Its name begins with that of a missing file, such as FILE.bak; or it is
+        another number, and the file begins with a record of a missing file.
         """
         taken = set(self._bases)
         found: dict[int, Path] = {}
@@ -186,7 +181,7 @@ class MappedFileQueue:
             file.close()
 
     def _faults_in_sequence(self) -> Iterator[Damage]:
-        """Yield a Damage for each gap, each overlap and each wrong length of the files."""
+        """Yield gaps, overlaps and wrong lengths."""
         expected: int | None = None
         for file in self.files:
             base = file.file_from_offset
@@ -213,8 +208,8 @@ class MappedFileQueue:
 class _Listing:
     """The entries of a queue's folders, sorted by what they are.
 
-    `files` has the files of the queue by their offsets. `overlaps` has a Damage for each further file with the same
-    offset. `unnamed` has the files that are not named by an offset.
+    `files` has the files of the queue by their offsets, `overlaps` a Damage for each further file with the same offset,
+    `unnamed` the files that are not named by an offset.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -226,7 +221,6 @@ class _Listing:
         self._storage = storage
 
     def add(self, folder: Path) -> None:
-        """Add the entries of a folder. Raises OSError."""
         entries = self._storage.listing(folder)
         if not entries:
             self._check_is_folder(folder)
@@ -234,7 +228,6 @@ class _Listing:
             self._add(entry)
 
     def _check_is_folder(self, folder: Path) -> None:
-        """Add an entry to `foreign` if `folder` exists but is not a folder."""
         kind = self._storage.entry(folder).kind
         if kind is Kind.LINK_OUT:
             self._add_foreign("link-not-followed", LINK_TEXT, folder)
@@ -264,10 +257,7 @@ class _Listing:
 
 
 def _length_words(size: int, usual: int) -> str:
-    """Return a text that describes the wrong length of a file.
-
-    `usual` is the length that the file should have, or 0 if all files are empty.
-    """
+    """`usual` is the length that the file should have, or 0 if all files are empty."""
     if size:
         return f"the file has {size} bytes, it should have {usual}"
     return f"{EMPTY_FILE}, it should have {usual} bytes" if usual else EMPTY_FILE
@@ -276,10 +266,8 @@ def _length_words(size: int, usual: int) -> str:
 def _common_size(files: list[MappedFile]) -> int:
     """Return the most likely file length of the queue.
 
-    The candidates are the lengths of the files, and the differences between the offsets in successive file names. The
-    result is the most frequent candidate length. If several candidates are the most frequent, three rules decide, in
-    this order. (1) A length that divides all offsets in the file names wins. (2) The length of an existing file wins.
-    (3) The larger length wins.
+    It is the most frequent of the files' lengths and the differences between successive names. Of several, in this
+    order: one that divides all offsets in the names, that of an existing file, the larger one.
     """
     if len(files) == 1:
         return files[0].size

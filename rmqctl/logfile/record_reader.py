@@ -80,10 +80,9 @@ class RecordReader:
         return message.decode(self._window, at, physical_offset, room)
 
     def next_record(self, position: int, stop: int | None = None) -> int | None:
-        """Return the position of the first record or blank in [position, stop).
+        """Return the position of the first record or blank in [position, stop), or None.
 
-        A record counts only if its lengths and its PHYSICALOFFSET are right. The result is None if no record and no
-        blank is found.
+        A record counts only if its lengths and its PHYSICALOFFSET are right.
         """
         stop = self.file.size if stop is None else stop
         while (at := self._next_magic(position, stop)) is not None:
@@ -93,10 +92,9 @@ class RecordReader:
         return None
 
     def next_shifted(self, position: int, stop: int) -> Damage | None:
-        """Return the first whole record of another offset in [position, stop).
+        """Return the first whole record of another offset in [position, stop), or None.
 
-        Its lengths and checksums are right, but its PHYSICALOFFSET is not the offset where it lies. The result is None
-        if there is no such record.
+        Its lengths and checksums are right, but its PHYSICALOFFSET is not where it lies.
         """
         while (at := self._next_magic(position, stop)) is not None:
             record = self.at(at)
@@ -107,7 +105,6 @@ class RecordReader:
         return None
 
     def _next_magic(self, position: int, stop: int) -> int | None:
-        """Return the first position in [position, stop) where a magic code follows."""
         while position < stop and position + BLANK_SIZE <= self.file.size:
             at = self._load(position, BLANK_SIZE)
             found = _MAGIC.search(self._window, at + MAGIC_OFFSET)
@@ -122,10 +119,7 @@ class RecordReader:
         return None
 
     def first_nonzero(self, position: int) -> int | None:
-        """Return the position of the first non-zero byte at or after `position`.
-
-        The result is None if the file has only zeros from `position` on.
-        """
+        """Return the position of the first non-zero byte at or after `position`, or None."""
         if position >= self.file.size:
             return None
         at = self._load(position, 1)
@@ -147,10 +141,7 @@ class RecordReader:
         return size if possible else 0
 
     def _load(self, position: int, need: int) -> int:
-        """Load `need` bytes at `position` into the window.
-
-        Returns the index in the window that belongs to `position`.
-        """
+        """Return the index in the window that belongs to `position`."""
         at = position - self._start
         if at < 0 or at + need > len(self._window):
             size = min(max(self._window_size, need), self.file.size - position)
@@ -181,10 +172,9 @@ class RecordReader:
         return claimed == (self.file.file_from_offset + position).to_bytes(8, "big")
 
     def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
-        """Return the damage of a record that is longer than the window.
+        """Return the damage, if any, of a record that is longer than the window.
 
-        The record is not loaded into memory, because a wrong TOTALSIZE may be very large. The result is None if no
-        damage is found.
+        It is not loaded into memory, because a wrong TOTALSIZE may be very large.
         """
         physical_offset = self.file.file_from_offset + position
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))
@@ -244,7 +234,7 @@ class RecordReader:
 def is_framed(found: Message | Blank | Damage | None) -> bool:
     """Return whether the length fields of a record are right.
 
-    All fields except the lengths may be damaged.
+    All other fields may be damaged.
     """
     return found.message is not None if isinstance(found, Damage) else found is not None
 
@@ -252,9 +242,9 @@ def is_framed(found: Message | Blank | Damage | None) -> bool:
 def shifted_parts(file: MappedFile, damage: Damage) -> Iterator[Damage]:
     """Yield a damaged place in parts: whole records of other offsets, and the rest.
 
-    After bytes were inserted into a file or removed from it, no later record lies where its PHYSICALOFFSET says. A scan
-    takes all of them for one damaged place, because bytes in a body may look like a record: what this finds is shown,
-    but nothing is recovered by it. Raises OSError.
+    After bytes were inserted into a file or removed from it, no later record lies where its PHYSICALOFFSET says, and a
+    scan takes all of them for one damaged place, because bytes in a body may look like a record. So this is shown, but
+    nothing is recovered by it. Raises OSError.
     """
     base, begin = file.file_from_offset, damage.physical_offset
     reader = RecordReader(file, min(WINDOW_SIZE, max(damage.size, POINT_WINDOW_SIZE)))

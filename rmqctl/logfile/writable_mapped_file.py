@@ -1,9 +1,8 @@
 """One file of a queue of files, for writing: RocketMQ's MappedFile.
 
-A file has three positions and a reference count. `wrote_position` is the end of the appended bytes.
-`committed_position` is the end of the bytes that were written to the file. Without a buffer of the transient store
-pool, `committed_position` equals `wrote_position`. `flushed_position` is the end of the bytes that were flushed to
-disk.
+It has three positions and a reference count. `wrote_position` is the end of the appended bytes, `committed_position` of
+those written to the file (the same without a buffer of the transient store pool), and `flushed_position` of those
+flushed to disk.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ FORCED_STEP = 1000  # holds that a forced shutdown removes from a file
 
 
 class WritableMappedFile(MappedFile):
-    """A file of `size` bytes to which data is appended.
+    """A file of `size` bytes to which data is appended, at `wrote_position`.
 
-    Positions are byte positions in the file. Methods that use the file raise OSError. Appending continues at
-    `wrote_position`. With a `pool`, appended bytes are kept in a buffer until `commit`. With `mapped` and no pool, a
-    small append writes to the file's pages in memory, which is several times as fast as a call of `write`. All other
-    appends call `write`, because a large append to memory needs three times as much system time. With `kept`, the
-    storage closes the file if too many files are open, and only one thread at a time may use the file.
+    With a `pool`, appended bytes are kept in a buffer until `commit`. With `mapped` and no pool, a small append writes
+    to the file's pages in memory, several times as fast as a call of `write`; a large one calls `write`, because there
+    memory needs three times as much system time. With `kept`, the storage closes the file if too many files are open,
+    and only one thread at a time may use it. Positions are bytes of the file. Methods that use the file raise OSError.
     """
 
     def __init__(
@@ -82,17 +80,13 @@ class WritableMappedFile(MappedFile):
 
     @property
     def descriptor(self) -> int:
-        """Return the file's descriptor, and open the file if necessary.
-
-        Callers use the descriptor for writes at any position.
-        """
+        """Return the file's descriptor, for writes at any position; open it if needed."""
         return self._open()
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Append `data`; the file must have room for `data`.
+        """Append `data`, for which the file must have room.
 
-        If `append` raises OSError, nothing is appended. Before the next append, the bytes of a failed append are
-        overwritten with zeros.
+        After an OSError, nothing is appended: the next append first overwrites the failed one with zeros.
         """
         memory = self._memory
         if memory is not None and not self._torn and len(data) < LARGE_APPEND:  # most appends
@@ -121,9 +115,9 @@ class WritableMappedFile(MappedFile):
     def append_head_last(self, data: memoryview, head: int) -> None:
         """Append many bytes, and write the first `head` bytes last.
 
-        Until the first `head` bytes are written, a reader finds zeros instead of an incomplete record. The file must
-        not have a buffer of the transient store pool. The function calls `write`, because large appends to mapped
-        memory need three times as much system time. If the function raises OSError, nothing is appended.
+        Until then, a reader finds zeros instead of an incomplete record. The file must not have a buffer of the
+        transient store pool. It calls `write`, because large appends to mapped memory need three times as much system
+        time. After an OSError, nothing is appended.
         """
         position, end = self._place_for(data)
         self._write(position + head, data[head:])
@@ -131,7 +125,6 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = end
 
     def _place_for(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-        """Return the positions in the file where `data` will begin and end."""
         position = self.wrote_position
         end = position + len(data)
         if end > self.size:
@@ -139,10 +132,7 @@ class WritableMappedFile(MappedFile):
         return position, end
 
     def _map(self) -> MappedMemory | None:
-        """Map the file into memory if necessary, and return the mapping.
-
-        The result is None without `mapped`, or after a failed allocation of disk blocks.
-        """
+        """None without `mapped`, or after a failed allocation of disk blocks."""
         if self._mapped:
             self._memory = MappedMemory(self._writable, self._open(), self.size, self.wrote_position)
         return self._memory
@@ -173,9 +163,8 @@ class WritableMappedFile(MappedFile):
     def mend(self) -> None:
         """Overwrite the bytes of a failed append with zeros.
 
-        A failed append can leave a complete record after `wrote_position`. Without `mend`, a later append could make
-        the record of a failed append valid. `mend` writes nothing after the last non-zero byte. A write after the last
-        non-zero byte could need new disk blocks, which a full disk does not have.
+        It can leave a complete record after `wrote_position`, which a later append could make valid. Nothing is written
+        after the last non-zero byte: that could need new disk blocks, which a full disk does not have.
         """
         if not self._torn:
             return
@@ -184,10 +173,9 @@ class WritableMappedFile(MappedFile):
         self._torn, self._is_mended = 0, True
 
     def skip_to_end(self) -> None:
-        """Treat the rest of the file as written.
+        """Treat the rest of the file as written; append a blank first.
 
-        The caller must append a blank before a call of `skip_to_end`. If the file has a buffer of the pool, the rest of
-        the buffer becomes zeros.
+        The rest of a buffer of the pool becomes zeros.
         """
         if self._buffer is not None:
             self._buffer[self.wrote_position : self.size] = bytes(self.size - self.wrote_position)
@@ -196,7 +184,7 @@ class WritableMappedFile(MappedFile):
     def commit(self, least_pages: int = 0) -> int:
         """Write appended bytes to the file, and return the committed position.
 
-        A file that is not full is written only if at least `least_pages` pages are unwritten.
+        Unless the file is full, at least `least_pages` pages must be unwritten.
         """
         with self._write_lock:
             wrote = self.wrote_position
@@ -215,7 +203,7 @@ class WritableMappedFile(MappedFile):
     def flush(self, least_pages: int = 0) -> int:
         """Flush the readable part to disk, and return the flushed position.
 
-        A file that is not full is flushed only after `mend`, or if at least `least_pages` pages are unflushed.
+        Unless the file is full, at least `least_pages` pages must be unflushed, or `mend` called before.
         """
         with self._flush_lock:
             readable = self.readable_position
@@ -236,7 +224,7 @@ class WritableMappedFile(MappedFile):
     def warm_up(self) -> None:
         """Allocate the file's disk blocks, page by page.
 
-        `warm_up` detects a full disk before the first append.
+        That detects a full disk before the first append.
         """
         page = bytes(OS_PAGE_SIZE)
         for position in range(0, self.size, OS_PAGE_SIZE):
@@ -246,7 +234,7 @@ class WritableMappedFile(MappedFile):
     def hold(self) -> bool:
         """Keep the file open, and protect it from deletion, until `release` is called.
 
-        The result is False if the file is already being closed.
+        Return False if the file is already being closed.
         """
         with self._reference_lock:
             if not self._available or self._references <= 0:
@@ -283,7 +271,7 @@ class WritableMappedFile(MappedFile):
     def destroy(self, forced_after_ms: int = 0) -> bool:
         """Close and delete the file.
 
-        The result is False if the file still has holds; the caller must then call `destroy` again later.
+        Return False if it still has holds: call `destroy` again later.
         """
         if not self.shutdown(forced_after_ms):
             return False

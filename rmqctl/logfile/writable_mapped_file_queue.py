@@ -1,6 +1,6 @@
 """A queue of files to which data is appended.
 
-The queue behaves like RocketMQ's MappedFileQueue and MultiPathMappedFileQueue.
+It behaves like RocketMQ's MappedFileQueue and MultiPathMappedFileQueue.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class WritableMappedFileQueue:
     """A queue of files in `folders`, to which data is appended.
 
-    New files go to the folders in turn (round robin). A folder is skipped if `is_full` returns True for the folder.
-    `queue` has the existing files. Writing continues at `end`, the offset where the used part of the queue ends. Files
-    after `end` are used before new files are created, because brokers create files of zeros in advance. `file_size` is
-    the size of each new file. Offsets and `file_size` are in bytes. Methods raise OSError.
+    New files of `file_size` go to the folders in turn (round robin), except those that `is_full`. `queue` has the
+    existing files. Writing continues at `end`, the offset where the used part of the queue ends; files after it are
+    used before new ones are created, because brokers create files of zeros in advance. Offsets and sizes are in bytes.
+    Methods raise OSError.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class WritableMappedFileQueue:
     def last_with_room(self, start_offset: int = 0) -> WritableMappedFile:
         """Return the last file, or a new file if the last file is full.
 
-        In a queue without files, the new file contains the offset `start_offset`.
+        In a queue without files, the new one contains the offset `start_offset`.
         """
         last = self.last
         if last is not None and not last.is_full:
@@ -95,10 +95,10 @@ class WritableMappedFileQueue:
         start_offset: int = 0,
         on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None,
     ) -> None:
-        """Append `data` to the last file, and to new files if the last file is full.
+        """Append `data` to the last file, and to new files when one is full.
 
-        In a queue without files, the first new file contains the offset `start_offset`. When a file becomes full,
-        `append` calls `on_full(file, written)`. `written` counts the bytes of `data` that are already appended.
+        In a queue without files, the first new one contains the offset `start_offset`. When a file becomes full,
+        `on_full(file, written)` is called, with the number of bytes of `data` that are already appended.
         """
         rest = memoryview(data)
         while rest:
@@ -112,8 +112,8 @@ class WritableMappedFileQueue:
     def flush(self, least_pages: int = 0) -> bool:
         """Flush each file with at least `least_pages` unflushed pages.
 
-        Returns True if nothing was flushed. After an OSError, every later call of `flush` raises the same error. The
-        bytes of a failed sync may be lost although a later sync succeeds.
+        Returns True if nothing was flushed. After an OSError, every later call raises the same error: the bytes of a
+        failed sync may be lost although a later sync succeeds.
         """
         if self.flush_error is not None:
             raise self.flush_error
@@ -137,8 +137,7 @@ class WritableMappedFileQueue:
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
         """Call `bring` for each file, beginning with the file that contains `where`.
 
-        The calls end when `bring` returns a position before the file's end. Returns the last position that `bring`
-        returned, as an offset in the queue.
+        It stops at a position before a file's end, and returns the last position as an offset in the queue.
         """
         for file in self.files[bisect_right(self.files, where, key=lambda file: file.end) :]:
             position = bring(file)
@@ -163,8 +162,8 @@ class WritableMappedFileQueue:
     def _path(self, base: int) -> Path:
         """Return the path of the file that begins at `base`.
 
-        New files go to the folders in turn (round robin). Full folders are skipped. If all folders are full, all
-        folders are used, as in MultiPathMappedFileQueue.
+        New files go to the folders in turn, except full ones; if all are full, to all of them, as in
+        MultiPathMappedFileQueue.
         """
         folders = (
             self._folders

@@ -15,7 +15,7 @@ TIMER_CHECKPOINT_SIZES = (56, 32)  # bytes, with and without a dataVersion
 
 
 class BrokerRequests:
-    """Requests to one broker: one method for each request.
+    """Requests to one broker, each with its number.
 
     All methods raise PeerError if the broker does not answer, or if the answer cannot be read.
     """
@@ -77,10 +77,7 @@ class BrokerRequests:
         return None if body is None else self._decoded(code, body)
 
     def _body_or_none(self, code: RequestCode) -> bytes | None:
-        """Return the body of the answer.
-
-        The result is None if the broker does not support the request, or answers with SYSTEM_ERROR.
-        """
+        """None if the broker does not support the request, or answers with SYSTEM_ERROR."""
         try:
             return self._client.invoke(code).body
         except RequestRefused as refused:

@@ -1,10 +1,9 @@
 """A client of a broker: one connection, one request at a time.
 
-A user may give the broker's HA port by mistake. On the HA port, a broker reads each group of 8 bytes as an offset that
-a slave acknowledges. If a slave acknowledges an offset beyond the log's end, a SYNC_MASTER confirms puts that no slave
-has. A master ignores negative offsets. Therefore the last complete group of 8 bytes in a request must be a negative
-offset. In a ROCKETMQ request without fields and body, the last complete group of 8 bytes begins with the lowest byte of
-`opaque`. The lowest byte of `opaque` is 0x80. By default, requests have ROCKETMQ headers.
+A user may give the broker's HA port by mistake. There, a broker reads each group of 8 bytes as an offset that a slave
+acknowledges, and with one beyond the log's end, a SYNC_MASTER confirms puts that no slave has. It ignores negative
+offsets, so the last complete group of 8 bytes in a request must be one. In a ROCKETMQ request without fields and body,
+this group begins with the lowest byte of `opaque`, which is 0x80. By default, requests have ROCKETMQ headers.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class RequestRefused(PeerError):
 class RemotingClient:
     """Sends requests to the broker at `host` and `port`.
 
-    `timeout` is the time limit of each request, in seconds. The client connects at the first request. After an error,
-    the next request makes a new connection.
+    `timeout` is the time limit of each request, in seconds. The first request connects, and so does the first one after
+    an error.
     """
 
     def __init__(
@@ -77,8 +76,8 @@ class RemotingClient:
     def invoke(self, code: int, ext_fields: Mapping[str, str] = NO_FIELDS, body: bytes = b"") -> RemotingCommand:
         """Send a request, and return the answer with the code SUCCESS.
 
-        Raises RequestRefused if the code of the answer is not SUCCESS. Raises PeerError if the broker cannot be
-        reached, does not answer in time, or breaks the protocol.
+        Raises RequestRefused for another code, and PeerError if the broker cannot be reached, does not answer in time,
+        or breaks the protocol.
         """
         self._requests = self._requests % _REQUESTS_MAX + 1
         self._opaque = self._requests << 8 | _OPAQUE_LOW
@@ -101,10 +100,7 @@ class RemotingClient:
         return answer
 
     def _answer(self, request: bytes, deadline: float) -> RemotingCommand:
-        """Send a request, and wait for the answer.
-
-        A broker may send requests to the client; the client skips these requests.
-        """
+        """Skip requests that the broker may send in between."""
         if self._connection is None:
             self._connection = socket.create_connection(self.address, remaining_seconds(deadline))
         self._connection.settimeout(remaining_seconds(deadline))

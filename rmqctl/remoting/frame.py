@@ -4,8 +4,8 @@ A frame consists of a length, a header and a body. All numbers are big-endian:
 
 {frame}
 
-The header of a frame has one of two forms: JSON or ROCKETMQ. The highest byte of `headerType` gives the form, and the
-lower three bytes give the length of the header. An answer has a header of the same form as the request.
+The highest byte of `headerType` gives the form of the header, JSON or ROCKETMQ, and the lower three bytes its length.
+An answer has a header of the same form as the request.
 
 Form 0, JSON: an object with `code`, `language`, `version`, `opaque`, `flag`, `remark`, `extFields` and
 `serializeTypeCurrentRPC`. Keys that rmqctl does not know are ignored.
@@ -14,16 +14,15 @@ Form 1, ROCKETMQ:
 
 {header}
 
-After the fixed part, a ROCKETMQ header has the remark, 4 bytes with the length of all fields, and the fields. A field
-is the length of the key (2 bytes), the key, the length of the value (4 bytes), and the value. All text is UTF-8.
+After the fixed part, a ROCKETMQ header has the remark, 4 bytes with the length of all fields, and the fields: each has
+the length of the key (2 bytes), the key, the length of the value (4 bytes), and the value. All text is UTF-8.
 
-Bit 0 of `flag` marks an answer. Bit 1 of `flag` marks a oneway request, which gets no answer.
+Bit 0 of `flag` marks an answer. Bit 1 marks a oneway request, which gets no answer.
 
-The length of a valid frame is at least 4, and at most the reader's limit. The header of a valid frame ends inside the
-frame, and has the form JSON or ROCKETMQ. All parts of a valid ROCKETMQ header lie inside the header, and the last part
-ends at the end of the header. Numbers in a valid header are in the range of Java's int. In a valid ROCKETMQ header,
-code and version are in the range of Java's short. In a valid header, text is UTF-8, and all values of extFields are
-text.
+The length of a valid frame is at least 4, and at most the reader's limit. Its header ends inside the frame, and has the
+form JSON or ROCKETMQ. All parts of a ROCKETMQ header lie inside the header, and the last one ends at its end. Numbers
+are in the range of Java's int, in a ROCKETMQ header code and version in that of Java's short. Text is UTF-8, and all
+values of extFields are text.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class RemotingCommand(NamedTuple):
     def encode(self) -> bytes:
         """Return the command as a frame.
 
-        Raises ValueError if a number or a length does not fit in the field.
+        Raises ValueError if a number or a length does not fit in its field.
         """
         header = self._json_header() if self.serialize_type is SerializeType.JSON else self._rocketmq_header()
         length = _LENGTH_SIZE + len(header) + len(self.body)
@@ -142,7 +141,7 @@ def receive_command(connection: socket.socket, length_max: int, deadline: float)
     """Return the next command that a peer sends.
 
     `length_max` is the largest length of a frame in bytes. `deadline` is a time in seconds, as `time.monotonic` returns
-    it. Raises ValueError if the frame is not valid. Raises the errors of `receive_exactly`.
+    it. Raises ValueError if the frame is not valid, and the errors of `receive_exactly`.
     """
     (length,) = struct.unpack(">i", receive_exactly(connection, _LENGTH_SIZE, deadline))
     if not _LENGTH_SIZE <= length <= length_max:
@@ -155,9 +154,7 @@ def receive_command(connection: socket.socket, length_max: int, deadline: float)
 
 
 def decode(frame: bytes | bytearray) -> RemotingCommand:
-    """Return the command of a frame.
-
-    `frame` has the bytes of the frame after the length field.
+    """Return the command of a frame, given without its length field.
 
     Raises ValueError if the frame is not valid.
     """

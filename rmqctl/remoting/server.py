@@ -1,6 +1,6 @@
 """A small server for RPC requests, with one thread for each connection.
 
-RocketMQ's RPC protocol has no authentication. The program that starts the server decides which addresses may connect.
+The protocol has no authentication: the program that starts the server decides which addresses may connect.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ Handler = Callable[[RemotingCommand, Address], RemotingCommand]  # gets the addr
 
 
 class ConnectionWatch:
-    """Callbacks for a server's connections; in this class, the callbacks do nothing.
-
-    The threads of the server call the methods.
-    """
+    """Callbacks for a server's connections, which its threads call; they do nothing."""
 
     def refused(self, peer: Address, why: str) -> None:
         """Report a connection that the server refused and closed."""
@@ -46,11 +43,10 @@ class ConnectionWatch:
 class RemotingServer:
     """Answers the requests for which it has a handler.
 
-    `handlers` has a handler for each request code. A request without a handler gets the answer
-    REQUEST_CODE_NOT_SUPPORTED (3). If `port` is 0, the server uses a free port. `accepts` gets the IP address of a
-    client, and returns whether the client may connect. The server closes a connection after an invalid frame or a frame
-    longer than `length_max` bytes. The server closes a connection after `idle_timeout` seconds without a request. The
-    server refuses more than `connections_max` connections at the same time.
+    `handlers` has one for each request code; any other request gets the answer REQUEST_CODE_NOT_SUPPORTED (3). Port 0
+    means any free one. `accepts` says whether a client with this IP address may connect. A connection is closed after
+    an invalid frame, one longer than `length_max` bytes, or `idle_timeout` seconds without a request; at most
+    `connections_max` are open at the same time.
 
     Raises OSError if the server cannot listen on the address.
     """
@@ -100,8 +96,6 @@ class RemotingServer:
 
 
 class _Listener(socketserver.ThreadingTCPServer):
-    """The listening socket, and the threads of the connections."""
-
     allow_reuse_address = True
     daemon_threads = False
 
@@ -130,8 +124,6 @@ class _Listener(socketserver.ThreadingTCPServer):
 
 
 class _Connection(socketserver.BaseRequestHandler):
-    """Answers the requests of one connection, one after another."""
-
     server: _Listener
     request: socket.socket
 
@@ -141,7 +133,7 @@ class _Connection(socketserver.BaseRequestHandler):
         self.server.owner.watch.closed(peer, fault)
 
     def _answer_requests(self, peer: Address) -> str:
-        """Answer requests until the connection ends; return the fault, or ""."""
+        """Return why the connection ended, or ""."""
         owner = self.server.owner
         while True:
             try:
@@ -175,6 +167,6 @@ def _not_supported(request: RemotingCommand, peer: Address) -> RemotingCommand: 
 
 
 def _shut_down(connection: socket.socket) -> None:
-    """Shut down a connection, to wake the thread that reads from the connection."""
+    """Wake the thread that reads from the connection."""
     with suppress(OSError):  # the connection is already closed
         connection.shutdown(socket.SHUT_RDWR)

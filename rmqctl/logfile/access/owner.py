@@ -1,8 +1,7 @@
 """The change of the process's user from root to the owner of a store.
 
-If root starts rmqctl, the process permanently changes its user to the owner of the store before it writes. After this
-change of the user, the process has only the rights of the store's owner. The owner of a store cannot use a link in the
-store to access root's files. Files that the process creates belong to the owner of the store.
+If root starts rmqctl, the process becomes the owner of the store, permanently, before it writes. It then has only the
+owner's rights, so no link in the store leads to root's files, and the files that it creates belong to the owner.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def is_root() -> bool:
 def owner_of(folder: Path) -> Owner:
     """Return the owner of a folder, or of the nearest existing folder above it.
 
-    If the group of the folder is root, the result has the primary group of the folder's owner. Raises OSError.
+    If the group of the folder is root, the group is the owner's primary group. Raises OSError.
     """
     while not os.path.lexists(folder):
         folder = folder.absolute().parent
@@ -75,7 +74,7 @@ def owners_in(folders: Iterable[Path]) -> set[int]:
 def become(owner: Owner, folders: Iterable[Path]) -> None:
     """Change the user of this process to `owner`, permanently.
 
-    `folders` stay reachable, because the process opens these folders before it changes its user. Raises OSError.
+    `folders` stay reachable, because they are opened before. Raises OSError.
     """
     for folder in folders:
         if os.path.isdir(folder):
@@ -86,9 +85,9 @@ def become(owner: Owner, folders: Iterable[Path]) -> None:
 
 
 def _groups_of(owner: Owner) -> list[int]:
-    """Return the store's group, and the groups of the store's owner.
+    """Return the store's group, then those of its owner.
 
-    The store's group comes first. The owner is not always a member of the store's group.
+    The owner is not always a member of the store's group.
     """
     try:
         user = pwd.getpwuid(owner.uid)

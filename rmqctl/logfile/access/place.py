@@ -1,11 +1,10 @@
 """Paths, and access to them without following symbolic links in the store.
 
-The owner of a store may replace a folder in the store by a link at any moment. The operating system follows links in
-the folders of a path. When rmqctl changes a store, it opens the folders of a path one by one. Each folder is opened by
-its name in its parent folder (openat with O_NOFOLLOW).
+The owner of a store may replace a folder in it by a link at any moment, and the operating system follows links in the
+folders of a path. So when rmqctl changes a store, it opens the folders of a path one by one, each by its name in its
+parent folder (openat with O_NOFOLLOW).
 
-The function `hold` keeps a folder open. An open folder stays reachable after a rename of the folder. Access through an
-open folder needs no rights on the parent folders.
+`hold` keeps a folder open: it stays reachable after a rename, and without rights on the parent folders.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def holds_any() -> bool:
 def reached(path: Path | str) -> tuple[Path | str, int | None]:
     """Return `path` relative to a held folder, and the descriptor of this folder.
 
-    A held folder is a folder that `hold` opened. If no held folder contains `path`, the result is (`path`, None).
+    If `hold` has opened no folder that contains it, they are `path` and None.
     """
     for folder, descriptor in _HELD.items():
         names = names_below(Path(path), folder)
@@ -59,10 +58,9 @@ def is_same(path: Path, other: Path) -> bool:
 
 
 def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
-    """Return the part of `path` below `folder`, as a tuple of names.
+    """Return the names of `path` below `folder`; None if it is not in the folder.
 
-    The result is empty if the path is the folder itself, and None if the path is not in the folder. `names_below` is
-    faster than `Path.relative_to`.
+    There are none if the path is the folder itself. Faster than `Path.relative_to`.
     """
     start, parts = folder.parts, path.parts
     if parts[: len(start)] != start or (not start and path.is_absolute()):
@@ -85,8 +83,7 @@ def is_path_text(text: str) -> bool:
 def from_root(root: Path, path: str) -> Path:
     """Return a folder below `root` as a path that begins with `root`.
 
-    A folder that is not below `root` is returned unchanged. STORE can be a relative path while broker.conf has absolute
-    paths.
+    A folder elsewhere is returned unchanged. STORE can be a relative path while broker.conf has absolute paths.
     """
     for own, other in (
         (os.path.abspath(root), os.path.abspath(path)),
@@ -101,9 +98,8 @@ def from_root(root: Path, path: str) -> Path:
 def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
     """Yield the last name of `path`, and a descriptor of its parent folder.
 
-    If `path` is one of `roots`, the name may be `.`, and the descriptor may be that of `path`. No link below one of
-    `roots` is followed. For a path outside `roots`, the system follows links as usual. Raises OSError with `path` in
-    its text.
+    If `path` is one of `roots`, the name may be `.`, and the descriptor that of `path`. No link below one of `roots` is
+    followed; outside, the system follows links as usual. Raises OSError with `path` in its text.
     """
     with naming(path):
         root, names = _below_one_of(path, roots)
@@ -121,10 +117,9 @@ def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
 
 
 def _below_one_of(path: Path, roots: Collection[Path]) -> tuple[Path | None, tuple[str, ...]]:
-    """Split a path into a root and the names below the root.
+    """Split a path into the first of `roots` that contains it, and the names below.
 
-    The root is the first of `roots` that contains the path. If no root contains the path, the result is None and the
-    last name of the path.
+    Without such a root, return None and the last name of the path.
     """
     for root in roots:
         names = names_below(path, root)
@@ -139,10 +134,7 @@ def _open_root(root: Path) -> int:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add `path` to an OSError that occurs in the `with` block.
-
-    If a part of the path is a link, the error message mentions the link.
-    """
+    """Add `path` to an OSError of the `with` block, and that it has a link, if so."""
     try:
         yield
     except OSError as error:
@@ -155,7 +147,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _has_link(path: Path) -> bool:
-    """Return whether a path, or a folder above the path, is a link."""
+    """Folders above the path count."""
     return any(os.path.islink(folder) for folder in (path, *path.parents))
 
 
@@ -172,10 +164,6 @@ def with_path(error: OSError, descriptor: int) -> OSError:
 
 
 def _path_of(descriptor: int) -> str:
-    """Return the path of an open file.
-
-    Raises OSError.
-    """
     path = os.readlink(f"/proc/self/fd/{descriptor}")
     if not path.endswith(" (deleted)"):
         return path
@@ -196,10 +184,7 @@ def status(path: Path, roots: Collection[Path]) -> os.stat_result:
 
 
 def names(folder: Path, roots: Collection[Path]) -> list[str]:
-    """Return the names in a folder, sorted.
-
-    Raises OSError.
-    """
+    """Return the names in a folder, sorted. Raises OSError."""
     with strictly(folder, roots) as (name, above):
         return names_in(name, above, os.O_NOFOLLOW)
 
@@ -228,7 +213,7 @@ def open_for_reading(path: Path, roots: Collection[Path]) -> int:
 def mode_of_new_folder(folder: int) -> int:
     """Return the mode for a new subfolder of `folder` (a descriptor).
 
-    The mode is 0o755 AND the mode of `folder`.
+    It is 0o755 AND the mode of `folder`.
     """
     return stat.S_IMODE(os.fstat(folder).st_mode) & FOLDER_MODE
 
@@ -236,15 +221,14 @@ def mode_of_new_folder(folder: int) -> int:
 def mode_of_new_file(folder: int) -> int:
     """Return the mode for a new file in `folder` (a descriptor).
 
-    The mode is 0o644 AND the modes of the folder's first and last entries. Entries that are not files are ignored. If
-    both entries are ignored, the mode is 0o644 AND the mode of `folder`.
+    It is 0o644 AND the modes of the files among the folder's first and last entries, or without such a file the mode of
+    `folder`.
     """
     modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
     return reduce(and_, modes or [os.fstat(folder).st_mode], FILE_MODE)
 
 
 def _some_names(folder: int) -> list[str]:
-    """Return the first and the last name in a folder."""
     found = names_in(".", folder)
     return found[:1] + found[-1:]
 
@@ -259,10 +243,10 @@ def mode_of(descriptor: int) -> int:
 
 
 def owner_of_new(folder: int) -> tuple[int, int] | None:
-    """Return the user and the group of new files in a folder.
+    """Return the user and the group of new files in a folder, or None.
 
-    The result is None if new files belong to the user of this process. Only root can give files to another user. A
-    broker that does not run as root cannot write files of root.
+    None means this process's user: only root can give files to another one. A broker that does not run as root cannot
+    write files of root.
     """
     found = os.fstat(folder)
     if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):
@@ -273,7 +257,7 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
 def is_same_file(descriptor: int, name: str, folder: int) -> bool:
     """Return whether an open file still has the name `name` in `folder`.
 
-    The result is False if `name` does not exist. Raises OSError, but not for a missing file.
+    False if `name` does not exist. Raises OSError otherwise.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)

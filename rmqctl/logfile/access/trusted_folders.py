@@ -1,7 +1,7 @@
 """The folders that symbolic links may lead into.
 
-Whoever can write to a store can put a link into it that leads to any file that rmqctl can read. Therefore a link is
-followed only if its target is in the store's root, or in a commit log folder that broker.conf names.
+Whoever can write to a store can put a link into it that leads to any file that rmqctl can read. So a link is followed
+only into the store's root, or into a commit log folder that broker.conf names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TrustedFolders:
     def contain(self, folder: Path) -> bool:
         """Return whether the real path of a folder is in a trusted folder.
 
-        True for a folder that is not below the root, because the user chose it.
+        A folder that is not below the root counts as trusted, because the user chose it.
         """
         if self._follow_links or names_below(folder, self.named[0]) is None:
             return True

@@ -1,8 +1,8 @@
 """The next files of a queue, which a thread creates in advance.
 
-Because the thread creates files in advance, an append does not wait for the file system. RocketMQ has the same service,
-AllocateMappedFileService. Each request gives the paths of the requested file and of the next file. When the service
-stops, it deletes the files that nobody requested. After a crash, unrequested files remain, and contain only zeros.
+So an append does not wait for the file system, as with RocketMQ's AllocateMappedFileService. Each request gives the
+paths of the requested file and of the next one. When the service stops, it deletes the files that nobody requested;
+after a crash they remain, and contain only zeros.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAIT_SECONDS = 5.0
 class AllocateMappedFileService:
     """Creates the files of a queue in a separate thread.
 
-    With `warm`, the thread allocates the disk blocks of each file.
+    With `warm`, it also allocates the disk blocks of each file.
     """
 
     def __init__(self, storage: WritableStorage, *, pool: TransientStorePool | None = None, warm: bool = False) -> None:

@@ -1,11 +1,10 @@
 """Access to the pages of a file in memory.
 
-For small appends, mapped memory is several times as fast as calls of `write`.
+For small appends, it is several times as fast as calls of `write`.
 
-If the disk is full, the signal SIGBUS ends a process that writes to a hole of a mapped file. Before rmqctl writes to a
-page, it allocates the disk blocks of the page. The first write to a page causes a page fault, which takes longer than
-the write itself. To avoid page faults, rmqctl asks the system for many pages in one call. While the caller appends, a
-thread prepares the next pages.
+If the disk is full, a write to a hole of a mapped file ends the process by the signal SIGBUS, so the disk blocks of a
+page are allocated before. The first write to a page causes a page fault, which takes longer than the write itself: the
+system prepares many pages in one call, and a thread the next ones while the caller appends.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 class MappedMemory:
     """A mapping of the first `size` bytes of an open file into memory.
 
-    Bytes before position `ready` can be written without a page fault. Only one thread at a time may use a MappedMemory.
-    Raises OSError.
+    Bytes before `ready` can be written without a page fault. Only one thread at a time may use it. Raises OSError.
     """
 
     def __init__(self, storage: WritableStorage, descriptor: int, size: int, position: int) -> None:
@@ -53,7 +51,7 @@ class MappedMemory:
     def make_ready(self, end: int) -> bool:
         """Prepare the memory for writes up to `end`, and if possible 1 MiB further.
 
-        The result is False if the file system cannot allocate disk blocks.
+        Return False if the file system cannot allocate disk blocks.
         """
         self.settle()
         if end > self.ready and not self._make_ready_now(end):
@@ -67,10 +65,10 @@ class MappedMemory:
         return True
 
     def settle(self) -> None:
-        """Wait until no thread prepares memory.
+        """Wait until no thread prepares memory; call this before another kind of write.
 
-        Call this function before a write by another way. On a file system that cannot allocate disk blocks, the C
-        library reads bytes and writes the same bytes again, and would undo a write in between.
+        On a file system that cannot allocate disk blocks, the C library reads bytes and writes them again, and would
+        undo a write in between.
         """
         if self._ahead is not None:
             self.ready = max(self.ready, self._ahead.result())
@@ -105,9 +103,9 @@ class MappedMemory:
         return True
 
     def _make_ready_soon(self, start: int, wanted: int) -> int:
-        """Prepare the pages of [start, wanted), in another thread.
+        """Prepare the pages of [start, wanted) in another thread; return the end.
 
-        Returns the end of the prepared memory. After an OSError, the pages are prepared only when they are needed.
+        After an OSError, the pages are prepared only when they are needed.
         """
         try:
             self._prepare(start, wanted)
@@ -142,9 +140,9 @@ class Spool:
         return slice(begin, self._size)
 
     def view(self) -> memoryview:
-        """Return a view of all bytes. The bytes stay valid as long as the view exists.
+        """Return a view of all bytes, valid as long as it exists.
 
-        After a call of `view`, no bytes can be appended.
+        Then no bytes can be appended.
         """
         with self._naming_the_folder():
             self._file.flush()
@@ -155,7 +153,7 @@ class Spool:
     def gathered(self, portions: Mapping[Key, list[slice]]) -> dict[Key, memoryview]:
         """Return the bytes of each key, whose portions are slices of the view.
 
-        After a call of `gathered`, no bytes can be appended.
+        Then no bytes can be appended.
         """
         view, whole = self.view(), Spool()
         parts = {key: [whole.put(view[part]) for part in of_key] for key, of_key in portions.items() if of_key}

@@ -1,6 +1,6 @@
 """Buffers for the current log file; a buffer is as large as the file.
 
-Brokers use buffers for the log only if transientStorePoolEnable is true.
+Brokers use them only if transientStorePoolEnable is true.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ class TransientStorePool:
         return self._left + len(self._free)
 
     def borrow(self) -> bytearray | None:
-        """Return a buffer.
-
-        The result is None if all buffers are in use; the caller then writes to the file directly.
-        """
+        """Return a buffer; None if all are in use, and the caller must write to the file."""
         with self._lock:
             if self._free:
                 return self._free.popleft()

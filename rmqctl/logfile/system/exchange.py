@@ -1,7 +1,4 @@
-"""Exchange two folders in one step.
-
-At every moment, each of the two names has a whole folder.
-"""
+"""Exchange two folders in one step; each name always has a whole folder."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _RENAME_EXCHANGE = 2
 def exchange(one: Path, other: Path) -> None:
     """Exchange two paths of one file system in one step.
 
-    Raises OSError, for example if the file system cannot exchange paths.
+    Raises OSError, for example if the file system cannot do this.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):

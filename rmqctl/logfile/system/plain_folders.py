@@ -1,7 +1,7 @@
 """Fast lists of folders that have only folders, or only regular files.
 
-A store may have 200,000 consume queues. Almost every queue has a folder of its own with one small file. Therefore the
-functions in this module call the operating system directly, and know folders by descriptor and name.
+A store may have 200,000 consume queues, almost all with a folder of their own and one small file. So these functions
+call the operating system directly, and know folders by descriptor and name.
 """
 
 from __future__ import annotations
@@ -25,23 +25,19 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class PlainFile(NamedTuple):
-    """A regular file in a folder; its size and its allocated space are in bytes.
-
-    `content` is the content without the zeros at its end, or None if the file was not read or is not small.
-    """
+    """A regular file in a folder; its size and its allocated space are in bytes."""
 
     name: str
     size: int
     allocated: int
-    content: bytes | None = None
+    content: bytes | None = None  # without the zeros at its end; None: not read, or not small
 
 
 def plain_folders(parent: str, names: Iterable[str], *, reads: bool) -> Iterator[list[PlainFile] | None]:
     """Yield the files of each of these folders in `parent`, sorted by name.
 
-    The item is None if the folder has entries that are not regular files, or if an entry cannot be examined. With
-    `reads`, the only file of a folder is also read if it is small, and the item is also None if the file cannot be
-    read. Links are not followed.
+    None stands for a folder with entries that are not regular files, or that cannot be examined. With `reads`, the only
+    file of a folder is also read if it is small; if that fails, None. Links are not followed.
     """
     try:
         above = os.open(parent, FOLDER_FLAGS)
@@ -91,7 +87,7 @@ def _examine_files(folder: int) -> list[PlainFile] | None:
 
 
 def _read_file(folder: int) -> list[PlainFile] | None:
-    """Examine the files of a folder, and read the only file of a folder.
+    """Examine the files of a folder, and read an only file.
 
     A folder with more files may have more bytes than the memory. Only regular files are opened, because a program that
     writes to a pipe would lose what it writes.
@@ -114,10 +110,7 @@ def _read_file(folder: int) -> list[PlainFile] | None:
 
 
 def _small_content(descriptor: int, size: int) -> bytes | None:
-    """Return the content of an open file, without the zeros at its end.
-
-    The result is None if the file is not small, or if the read is incomplete.
-    """
+    """None if the file is not small, or the read is incomplete."""
     if size > SMALL_FILE and _may_have_data(descriptor, SMALL_FILE):
         return None
     start = min(size, SMALL_FILE)

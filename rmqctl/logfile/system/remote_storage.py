@@ -1,11 +1,10 @@
 """Read access to a store that is not on a file system of this host.
 
-The store is in S3, Google Cloud Storage, Azure Storage, HDFS, or any other file system that pyarrow can open by a URL.
-A Python Path cannot contain a URL: Path merges the two slashes of a URL, and treats a URL as a relative path. For the
-URL s3://bucket/store, rmqctl uses the path /:s3:/bucket/store. For a URL without a host, for example hdfs:///store, the
-path is /:hdfs:/@/store. A URL's query, for example ?endpoint_override=http://host:9000, follows the host in the path.
-Slashes in the query become %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. The path of every file in
-the store contains the query.
+It is in S3, Google Cloud Storage, Azure Storage, HDFS, or any other file system that pyarrow can open by a URL. A
+Python Path cannot contain a URL: it merges the two slashes, and takes it for a relative path. So s3://bucket/store
+becomes the path /:s3:/bucket/store, and a URL without a host, such as hdfs:///store, becomes /:hdfs:/@/store. A URL's
+query, for example ?endpoint_override=http://host:9000, follows the host, with %2F for slashes:
+/:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. The path of every file in the store contains it.
 """
 
 from __future__ import annotations
@@ -120,12 +119,11 @@ def storage_of(root: Path, *, follow_links: bool) -> Storage:
 
 
 class RemoteStorage(Storage):
-    """Read access to a store by a URL.
+    """Read access to a store by a URL; links, holes and locks are not visible in it.
 
-    Links, holes and locks are not visible in a remote store. The folder of the store is listed once, and entries in it
-    are taken from this listing. The listing of a folder in it also lists all folders below; each of these listings
-    answers one call. Raises OSError if the file system does not answer, and BadRequest if pyarrow knows no file system
-    for the URL.
+    The folder of the store is listed once, and entries in it are taken from this listing. The listing of a folder in it
+    also lists all folders below; each of these listings answers one call. Raises OSError if the file system does not
+    answer, and BadRequest if pyarrow knows no file system for the URL.
     """
 
     def __init__(self, root: Path) -> None:
@@ -150,9 +148,8 @@ class RemoteStorage(Storage):
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else root_text(path)
 
     def entry(self, path: Path) -> Entry:
-        """Return the entry at `path`.
+        """Return the entry at `path`; its kind is MISSING outside the store too.
 
-        If nothing exists at `path`, the kind of the entry is MISSING. A path outside the store is treated as missing.
         Raises OSError, but not for a missing file.
         """
         return self._listed(path) or self._entry_now(path)
@@ -164,9 +161,9 @@ class RemoteStorage(Storage):
         return Entry(path.name, path, Kind.MISSING)
 
     def listing(self, folder: Path) -> list[Entry]:
-        """Return the entries of a folder, sorted by name.
+        """Return the entries of a folder, sorted by name; none if it does not exist.
 
-        The list is empty if the folder does not exist. Raises OSError.
+        Raises OSError.
         """
         if folder == self.root:
             return list(self._top_entries(again=True).values())
@@ -185,10 +182,7 @@ class RemoteStorage(Storage):
         return sorted((_entry(folder / one.base_name, one) for one in found), key=attrgetter("name"))
 
     def _listing_with_folders(self, folder: Path) -> list[Entry]:
-        """Return the entries of a folder, and keep the entries of all folders below.
-
-        If this is not possible, only the entries of the folder are listed.
-        """
+        """Keep the entries of all folders below, or list only this folder if that fails."""
         from pyarrow.fs import FileSelector
 
         above = self._at(folder).strip("/")
@@ -208,7 +202,7 @@ class RemoteStorage(Storage):
     def _listed(self, path: Path) -> Entry | None:
         """Return the entry at `path` if the listing of the store's folder shows its kind.
 
-        The result is None for the folder itself, for an existing folder's content, and for a path outside the store.
+        None for the folder itself, for an existing folder's content, and outside the store.
         """
         if path == self.root or not path.is_relative_to(self.root):
             return None
@@ -270,9 +264,9 @@ class RemoteStorage(Storage):
         return data
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` with the bytes from `position` on.
+        """Fill `buffer` with the bytes from `position` on, and return their number.
 
-        Returns the number of bytes read: fewer than the buffer's size at the file's end.
+        They are fewer at the file's end.
         """
         data = self.read(descriptor, position, len(buffer))
         buffer[: len(data)] = data
@@ -298,15 +292,14 @@ class RemoteStorage(Storage):
         return number
 
     def _at(self, path: Path) -> str:
-        """Return the path that pyarrow uses for `path`."""
         return "/".join((self._inner, *path.relative_to(self.root).parts))
 
 
 def file_system(path: Path) -> tuple[Any, str]:
     """Return pyarrow's file system for a path, and the path in this file system.
 
-    `path` is a path of this host, or stands for a URL. Raises BadRequest if pyarrow knows no file system for the URL,
-    and OSError if no server answers.
+    `path` is one of this host, or stands for a URL. Raises BadRequest if pyarrow knows no file system for the URL, and
+    OSError if no server answers.
     """
     if is_remote(path):
         return _system_of(root_text(path))
@@ -316,7 +309,6 @@ def file_system(path: Path) -> tuple[Any, str]:
 
 
 def _system_of(url: str) -> tuple[Any, str]:
-    """Return pyarrow's file system for a URL, and the path in this file system."""
     try:
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
@@ -334,9 +326,9 @@ def _system_of(url: str) -> tuple[Any, str]:
 
 
 def _that_ends(url: str) -> str:
-    """Return the URL; a URL of Google Cloud Storage gets a time limit for retries.
+    """Give a URL of Google Cloud Storage a time limit for retries.
 
-    Without a limit, pyarrow retries for many minutes if no server answers. No signal can stop pyarrow's retries.
+    Without one, pyarrow retries for many minutes if no server answers, and no signal can stop it.
     """
     if not url.startswith(GOOGLES) or "retry_limit_seconds=" in url:
         return url
@@ -347,8 +339,8 @@ def _that_ends(url: str) -> str:
 def os_errors(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into OSErrors whose text has one line.
 
-    pyarrow's errors have no error number, and their text has more than one line. For Azure Storage, pyarrow's errors
-    are not OSErrors. pyarrow cannot use file names that are not UTF-8.
+    They have no error number, a text of several lines, and for Azure Storage are not OSErrors. pyarrow cannot use file
+    names that are not UTF-8.
     """
     from pyarrow import ArrowException
 
@@ -378,9 +370,8 @@ def _entry(path: Path, info: Any) -> Entry:
 class ReadAhead:
     """An open file that keeps the bytes of its last request.
 
-    A request costs some 20 ms before the first byte arrives. In this time, an object store sends 2 MiB.
-
-    A request asks for READ_SIZE or READ_SIZE_IN_ORDER bytes if the caller needs fewer.
+    A request costs some 20 ms before the first byte arrives; in this time, an object store sends 2 MiB. So it asks for
+    READ_SIZE or READ_SIZE_IN_ORDER bytes if the caller needs fewer.
     """
 
     def __init__(self, file: pyarrow.fs.NativeFile) -> None:

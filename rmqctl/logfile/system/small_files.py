@@ -1,7 +1,7 @@
 """A cache of the contents of small files; each file is read once.
 
-A store may have 200,000 consume queues with only a few units each. A repair examines each consume queue several times.
-Opening a small file takes longer than processing the bytes of the file.
+A store may have 200,000 consume queues with only a few units each. A repair examines each several times, and opening a
+small file takes longer than processing its bytes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class SmallFile(Protocol):
     def read_small(self) -> bytes | None:
         """Return the content of the file, without the zeros at its end.
 
-        The result is None if the content has more than SMALL_FILE bytes. Raises OSError.
+        None if it has more than SMALL_FILE bytes. Raises OSError.
         """
 
 
 class SmallFiles:
     """A cache of the contents of small files, for a store that does not change.
 
-    The cache is full when the contents need ROOM bytes of memory.
+    It is full when they need ROOM bytes of memory.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class SmallFiles:
     def content(self, file: SmallFile) -> bytes | None:
         """Return the content of a file, without the zeros at its end.
 
-        The result is None if the content has more than SMALL_FILE bytes, or if the cache is full. Raises OSError.
+        None if it has more than SMALL_FILE bytes, or the cache is full. Raises OSError.
         """
         try:
             return self._contents[file]
@@ -51,9 +51,9 @@ class SmallFiles:
         return content
 
     def keep(self, file: SmallFile, content: bytes | None) -> None:
-        """Put the content of a file into the cache, if the cache is not full.
+        """Put the content of a file into the cache, if it is not full.
 
-        `content` is the content without the zeros at its end, or None if it has more than SMALL_FILE bytes.
+        `content` is without the zeros at its end, or None if it has more than SMALL_FILE bytes.
         """
         if self._room > 0:
             self._contents[file] = content

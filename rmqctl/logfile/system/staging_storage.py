@@ -1,6 +1,6 @@
 """Write access to files that become part of a store later.
 
-When all files are complete, rmqctl syncs the files together, and moves the files into the store.
+When all are complete, they are synced together, and moved into the store.
 """
 
 from __future__ import annotations

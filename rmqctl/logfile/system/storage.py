@@ -1,8 +1,8 @@
 """Read access to files by calls of the operating system.
 
-Only Storage and its subclasses list, open, read or lock the files of a store. Files are read with `pread`, and are not
-mapped into memory. If a disk fails or a file is truncated, `pread` lets rmqctl report an error. With a mapping, a
-failed disk or a truncated file would end the process by the signal SIGBUS. Reading with `pread` keeps memory use small.
+Only Storage and its subclasses list, open, read or lock the files of a store. Files are read with `pread`, not mapped
+into memory: if a disk fails or a file is truncated, `pread` reports an error, where a mapping would end the process by
+the signal SIGBUS. It also keeps memory use small.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """The kind of a directory entry.
-
-    A followed link has the kind of its target.
-    """
+    """The kind of a directory entry; a followed link has the kind of its target."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -66,32 +63,24 @@ TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems can store later t
 
 
 class Stamp(NamedTuple):
-    """The state of a path; a link has the kind OTHER and is not followed.
-
-    The size is in bytes, the time in ns since 1970. `mode` is a mode for chmod, for example 0o644. Times are limited to
-    ±TIME_NS_MAX.
-    """
+    """The state of a path; a link has the kind OTHER and is not followed."""
 
     kind: Kind
-    size: int
-    mtime_ns: int
-    mode: int
+    size: int  # bytes
+    mtime_ns: int  # since 1970, limited to ±TIME_NS_MAX
+    mode: int  # for chmod, for example 0o644
     uid: int
     gid: int
     device: int
 
 
 class DiskSpace(NamedTuple):
-    """The space of a file system in bytes: total, free and usable.
-
-    The free bytes include a reserve for root; the usable bytes do not. `device` is the number of the file system's
-    device.
-    """
+    """The space of a file system in bytes: total, free and usable."""
 
     total: int
-    free: int
-    usable: int
-    device: int
+    free: int  # with a reserve for root
+    usable: int  # without it
+    device: int  # number of the file system's device
 
 
 OPEN_FILES_MAX = 64
@@ -102,9 +91,9 @@ _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct(
 class Storage:
     """Read access to the files of one store.
 
-    Without `follow_links`, symbolic links are followed only if they lead into a trusted folder. The trusted folders are
-    `root` and the folders that `trust` adds. `named` lists the folder of the store, and the commit log folders that
-    broker.conf names. Inside a `keeping_small_files` block, `small_files` has the contents of small files.
+    Without `follow_links`, symbolic links are followed only into a trusted folder: `root`, and those that `trust` adds.
+    `named` lists the folder of the store, and the commit log folders that broker.conf names. Inside a
+    `keeping_small_files` block, `small_files` has the contents of small files.
     """
 
     small_files: SmallFiles | None = None
@@ -118,10 +107,7 @@ class Storage:
         self._opened: dict[int, Closeable] = {}
 
     def trust(self, folder: Path) -> None:
-        """Trust `folder`, so that links into `folder` are followed.
-
-        `folder` is a commit log folder that broker.conf names.
-        """
+        """Follow links into `folder`, a commit log folder that broker.conf names."""
         self._trusted.trust(folder)
 
     def display(self, path: Path) -> str:
@@ -151,9 +137,9 @@ class Storage:
         return entry_of(path, found)
 
     def listing(self, folder: Path) -> list[Entry]:
-        """Return the entries of a folder, sorted by name.
+        """Return the entries of a folder, sorted by name; none if it does not exist.
 
-        The list is empty if the folder does not exist. Raises OSError.
+        Raises OSError.
         """
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
@@ -163,20 +149,19 @@ class Storage:
     def plain_folders(self, parent: str, names: Iterable[str]) -> Iterator[list[PlainFile] | None]:
         """Yield the files of each of these folders in `parent`, sorted by name.
 
-        The item is None if the folder has entries that are not regular files, if the folder or `parent` is a link, or
-        if the folder cannot be listed. Then the caller must use `listing`. For a folder with one file, `plain_folders`
-        is ten times as fast as `listing`. Inside a `keeping_small_files` block, the only file of a folder is also read
-        if it is small.
+        For a folder with one file, this is ten times as fast as `listing`, which the caller must use if it gets None:
+        the folder has entries that are not regular files, is a link or in a link `parent`, or cannot be listed. Inside
+        a `keeping_small_files` block, the only file of a folder is also read if it is small.
         """
         if not self._is_plainly_inside(parent):
             return repeat(None)
         return plain_folders(parent, names, reads=self.small_files is not None and self.small_files.has_room)
 
     def kinds(self, folder: str) -> list[tuple[str, Kind]]:
-        """Return the names in a folder, sorted, with their kinds.
+        """Return the names in a folder, sorted, with their kinds; none if it is missing.
 
-        The list is empty if the folder does not exist. For a folder of folders, `kinds` is several times as fast as
-        `listing`: it needs neither a status nor a Path of each. Raises OSError.
+        For a folder of folders, this is several times as fast as `listing`: it needs neither a status nor a Path of
+        each. Raises OSError.
         """
         if self._is_plainly_inside(folder):
             with suppress(OSError):  # a link, no folder, or one that cannot be read, which is an error of `listing`
@@ -202,9 +187,9 @@ class Storage:
         return True
 
     def stamp(self, path: Path) -> Stamp | None:
-        """Return the state of `path`.
+        """Return the state of `path`, or None if nothing is there.
 
-        The result is None if nothing exists at `path`. Raises OSError, but not for a missing file.
+        Raises OSError, but not for a missing file.
         """
         try:
             found = self._status(path)
@@ -223,9 +208,9 @@ class Storage:
         return found
 
     def disk_space(self, path: Path) -> DiskSpace | None:
-        """Return the free space on the disk of `path`.
+        """Return the free space on the disk of `path`, or None.
 
-        The result is None if nothing exists at `path`, or if the system does not know the free space.
+        None if nothing exists at `path`, or the system does not know it.
         """
         try:
             found = self._disk(path)
@@ -237,10 +222,7 @@ class Storage:
         )
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names in a folder, sorted.
-
-        Raises OSError.
-        """
+        """Return the names in a folder, sorted. Raises OSError."""
         name, held = reached(folder)
         if held is None:
             return sorted(os.listdir(folder))
@@ -250,8 +232,8 @@ class Storage:
     def open(self, path: Path | str) -> int:
         """Open a regular file for reading; a text takes less time than a Path.
 
-        Raises OSError if `path` is not a regular file, or if a link leads out of the store. The call never blocks, even
-        if `path` is a pipe.
+        Raises OSError if `path` is not a regular file, or if a link leads out of the store. It never blocks, even at a
+        pipe.
         """
         name, held = reached(path)
         try:
@@ -293,10 +275,9 @@ class Storage:
         return data
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` with the bytes from `position` on.
+        """Fill `buffer` with the bytes from `position` on, and return their number.
 
-        Returns the number of bytes read: fewer than the buffer's size at the file's end or before a bad sector. Raises
-        OSError.
+        They are fewer at the file's end or before a bad sector. Raises OSError.
         """
         got = 0
         try:
@@ -331,7 +312,7 @@ class Storage:
     def next_data(self, descriptor: int, position: int) -> int | None:
         """Return the first position >= `position` that is not in a hole of the file.
 
-        The result is None if no data follows `position`.
+        None if no data follows.
         """
         try:
             return os.lseek(descriptor, position, os.SEEK_DATA)
@@ -343,9 +324,9 @@ class Storage:
             raise with_path(error, descriptor) from error
 
     def lock_holder(self, path: Path) -> int | None:
-        """Return the PID of the process that has the fcntl lock on byte 0.
+        """Return the PID of the process with the fcntl lock on byte 0, or None.
 
-        A running broker has the fcntl lock on its file `lock`. The result is None if no process has the lock.
+        A running broker has this lock on its file `lock`.
         """
         if self.entry(path).kind is not Kind.FILE:
             return None
@@ -362,12 +343,11 @@ class Storage:
         return None if kind == fcntl.F_UNLCK else pid
 
     def share_lock(self, path: Path) -> int | None:
-        """Get a shared fcntl lock on byte 0 of the file `lock`.
+        """Get a shared fcntl lock on byte 0 of the file `lock`, which is not changed.
 
-        While this process has the lock, no broker can start on the store, and no other `rmqctl` command can change the
-        store. Returns the descriptor that has the lock, or None if the file does not exist. Raises BlockingIOError if
-        another process changes the store. If this process closes any descriptor of the locked file, the lock is lost.
-        Locking does not change the file.
+        While this process has it, no broker can start on the store, and no other `rmqctl` can change the store. It is
+        lost if this process closes any descriptor of the locked file. Returns the descriptor that has the lock, or None
+        if the file does not exist. Raises BlockingIOError if another process changes the store.
         """
         if self.entry(path).kind is not Kind.FILE:
             return None
@@ -380,11 +360,10 @@ class Storage:
         return descriptor
 
     def keep_open(self, file: Closeable) -> None:
-        """Register an open file.
+        """Register an open file; with too many, close the one registered first.
 
-        If too many files are registered, the file with the oldest registration is closed. Too many are more than
-        OPEN_FILES_MAX, or than an eighth of what the process may open: a store, the staged files and the index each
-        keep files open.
+        Too many are more than OPEN_FILES_MAX, or than an eighth of what the process may open: a store, the staged files
+        and the index each keep files open.
         """
         self._opened.pop(id(file), None)
         self._opened[id(file)] = file
@@ -399,10 +378,7 @@ class Storage:
         return self._with_small_files(self.small_files or SmallFiles())
 
     def reading_small_files_again(self) -> AbstractContextManager[None]:
-        """Read small files from the disk until the end of the `with` block.
-
-        The contents that `keeping_small_files` caches are not used.
-        """
+        """Read small files from the disk, not the cache, until the `with` block ends."""
         return self._with_small_files(None)
 
     @contextmanager
@@ -414,18 +390,10 @@ class Storage:
             self.small_files = before
 
     def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
-        """Return the `stat` result of a path.
-
-        Raises OSError.
-        """
         name, held = reached(path)
         return os.stat(name, dir_fd=held, follow_symlinks=follow)
 
     def _disk(self, path: Path) -> os.statvfs_result:
-        """Return the `statvfs` result for the disk of a file or folder.
-
-        Raises OSError.
-        """
         name, held = reached(path)
         if held is None:
             return os.statvfs(path)
@@ -439,7 +407,7 @@ class Storage:
 def regular(descriptor: int, path: Path | str) -> int:
     """Return `descriptor` if the open file at `path` is a regular file.
 
-    If the file is not a regular file, the descriptor is closed and OSError is raised.
+    Otherwise the descriptor is closed and OSError raised.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -448,7 +416,7 @@ def regular(descriptor: int, path: Path | str) -> int:
 
 
 def entry_of(path: Path, found: os.stat_result) -> Entry:
-    """Return the entry at `path`; `found` is the `stat` result of `path`."""
+    """Return the entry at `path`, whose `stat` result is `found`."""
     return Entry(
         path.name,
         path,
@@ -471,10 +439,9 @@ def _kind(mode: int) -> Kind:
 
 
 def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:
-    """Yield `path` and all paths below `path`.
+    """Yield `path` and all paths below it; nothing if nothing is there.
 
-    The contents of a folder are yielded before the folder. If nothing exists at `path`, nothing is yielded. Raises
-    OSError.
+    The contents of a folder come before the folder. Raises OSError.
     """
     waiting: list[tuple[Path, Stamp | None]] = [
         (path, None)

@@ -2,11 +2,10 @@
 
 Read-only code does not import this module.
 
-If the disk is full, rmqctl must get an OSError, which it can report. If the disk is full, the signal SIGBUS ends a
-process that writes to a hole of a mapped file. All writes use `pwrite`, or mappings of allocated blocks. Some file
-systems copy overwritten blocks, for example ZFS, or Btrfs with snapshots. On ZFS and Btrfs, a write to allocated blocks
-can still fail if the disk is full. A broker writes to holes of files through mappings, and does not allocate blocks
-first.
+If the disk is full, rmqctl must get an OSError, which it can report; a write to a hole of a mapped file would end the
+process by the signal SIGBUS. So all writes use `pwrite`, or mappings of allocated blocks. Where file systems copy
+overwritten blocks (ZFS, or Btrfs with snapshots), a write to allocated blocks can still fail. A broker writes to holes
+of files through mappings, and does not allocate blocks first.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class WritableStorage(Storage):
     """Read and write access to the files of one store.
 
-    All methods raise OSError. Without `follow_links`, no link below `beneath` or below a folder in `named` is followed.
-    Each access checks for links, because links can appear while rmqctl runs. If rmqctl runs as root, a new file belongs
-    to the owner of its folder.
+    All methods raise OSError. Without `follow_links`, no link below `beneath` or below a folder in `named` is followed;
+    each access checks this again, because links can appear while rmqctl runs. For root, a new file belongs to the owner
+    of its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
@@ -98,16 +97,16 @@ class WritableStorage(Storage):
     def open_for_writing(self, path: Path) -> int:
         """Return a descriptor for reading and writing.
 
-        If `path` is a link, the link is not followed. The file must be a regular file, for root with this name only.
+        A link is not followed. The file must be a regular file, for root with this name only.
         """
         with self._in(path) as (name, folder):
             return _own_file(os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder), path)
 
     def create(self, path: Path, size: int) -> int:
-        """Create a file of `size` zero bytes, and the missing folders above the file.
+        """Create a file of `size` zero bytes, and the missing folders above it.
 
-        Returns a descriptor for reading and writing. No broker loads a file that is too short. If the system supports
-        O_TMPFILE, the new file gets its name when it has its full size. An existing file is used if it has `size` bytes
+        Returns a descriptor for reading and writing. No broker loads a file that is too short: with O_TMPFILE, if the
+        system has it, the file gets its name when it has its full size. An existing file is used if it has `size` bytes
         and was never written.
         """
         self.make_folder(path.parent)
@@ -148,9 +147,9 @@ class WritableStorage(Storage):
             return descriptor
 
     def _create_unnamed(self, path: Path, size: int) -> int | None:
-        """Create a file with O_TMPFILE, and name the file when it has its full size.
+        """Create a file with O_TMPFILE, and name it when it has its full size.
 
-        The result is None if the system does not support O_TMPFILE, or has no /proc. Raises OSError.
+        None if the system does not support O_TMPFILE, or has no /proc. Raises OSError.
         """
         unnamed = getattr(os, "O_TMPFILE", None)
         if unnamed is None:
@@ -199,8 +198,7 @@ class WritableStorage(Storage):
     def allocate(self, descriptor: int, position: int, size: int) -> None:
         """Allocate the blocks of [position, position + size) on disk.
 
-        Later writes to an allocated range need no more room on the disk. The allocation does not change the content of
-        the file.
+        Later writes there need no more room on the disk. The content does not change.
         """
         fallocate = getattr(os, "posix_fallocate", None)
         if fallocate is None:  # macOS
@@ -213,8 +211,7 @@ class WritableStorage(Storage):
     def map(self, descriptor: int, size: int) -> mmap.mmap:
         """Map the first `size` bytes of a file into memory.
 
-        The caller may write only to ranges whose disk blocks are allocated. `WritableStorage.sync` flushes the written
-        bytes of the mapping to disk.
+        Write only to ranges whose disk blocks are allocated; `sync` flushes them to disk.
         """
         try:
             return mmap.mmap(descriptor, size)
@@ -222,9 +219,9 @@ class WritableStorage(Storage):
             raise place.with_path(error, descriptor) from error
 
     def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
-        """Prepare a range of a mapping for writing.
+        """Prepare a range of a mapping, allocated on disk, for writing.
 
-        The range must be allocated on disk. Without `populate`, the first write to each page causes a slow page fault.
+        Otherwise the first write to each page causes a slow page fault.
         """
         memory = ctypes.c_char.from_buffer(
             mapping, position
@@ -245,7 +242,7 @@ class WritableStorage(Storage):
     def set_modified(self, descriptor: int, time_ms: int) -> None:
         """Set a file's time of modification to `time_ms`, in ms since 1970.
 
-        The time is limited to ±TIME_NS_MAX.
+        It is limited to ±TIME_NS_MAX.
         """
         time_ns = within_time(time_ms * 1_000_000)
         try:
@@ -277,8 +274,7 @@ class WritableStorage(Storage):
     def check_may_change(self, path: Path) -> None:
         """Raise OSError if this process may not change a file or folder.
 
-        For a file, the process needs the right to write. For a folder, the process needs the right to add and remove
-        names. For files and folders, the process needs the right to set the modification time.
+        It needs the right to write to a file, or to add and remove names in a folder, and to set the modification time.
         """
         with self._in(path) as (name, folder):
             status = os.stat(name, dir_fd=folder, follow_symlinks=self.follow_links)
@@ -292,10 +288,7 @@ class WritableStorage(Storage):
             )
 
     def set_owner(self, path: Path, like: Stamp) -> None:
-        """Give a file or folder the owner and the group of `like`.
-
-        If this process does not run as root, the owner and the group stay unchanged.
-        """
+        """Give a file or folder the owner and the group of `like`, if run as root."""
         if os.geteuid() == 0:
             with self._opened_itself(path) as descriptor:
                 os.fchown(descriptor, like.uid, like.gid)
@@ -303,7 +296,7 @@ class WritableStorage(Storage):
     def set_mode(self, path: Path, mode: int) -> None:
         """Set the mode of a file or folder that belongs to this process's user.
 
-        `mode` is a mode for chmod, for example 0o644.
+        `mode` is for chmod, for example 0o644.
         """
         with self._opened_itself(path) as descriptor:
             os.fchmod(descriptor, mode)
@@ -329,18 +322,15 @@ class WritableStorage(Storage):
         self.set_mtime(path, stamp.mtime_ns)
 
     def make_file(self, path: Path) -> int:
-        """Create an empty file, replacing any existing file, and return a descriptor.
+        """Create an empty file, replacing any existing one, and return a descriptor.
 
-        The new file is durable after a sync of the file and of its folder.
+        It is durable after a sync of the file and of its folder.
         """
         with self._in(path) as (name, folder):
             return self._make_file(name, folder)
 
     def _make_file(self, name: str, folder: int) -> int:
-        """Create a file, replacing any existing file.
-
-        An existing file is deleted, not overwritten, because the file may have a second name (a hard link).
-        """
+        """Delete an existing file, which may have a second name (a hard link)."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = place.mode_of_new_folder(folder) & place.FILE_MODE
         try:
@@ -353,7 +343,7 @@ class WritableStorage(Storage):
         return descriptor
 
     def add_folder(self, path: Path) -> None:
-        """Make a folder; syncing the parent folder makes the new folder durable."""
+        """Make a folder, durable after a sync of its parent folder."""
         with self._named(path) as (name, folder):
             self._add_folder(name, folder, place.FOLDER_MODE)
 
@@ -364,10 +354,9 @@ class WritableStorage(Storage):
             os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
     def rename(self, path: Path, target: Path) -> bool:
-        """Rename a file or folder.
+        """Rename a file or folder; return False if the target is in another file system.
 
-        Syncing the parent folders of `path` and `target` makes the change durable. The result is False if the target is
-        in another file system.
+        It is durable after a sync of the parent folders of both paths.
         """
         with self._in(path) as (name, folder), self._in(target) as (new, into):
             try:
@@ -379,12 +368,12 @@ class WritableStorage(Storage):
         return True
 
     def remove_file(self, path: Path) -> None:
-        """Delete a file; the deletion is durable after the next sync of its folder."""
+        """Delete a file, durable after a sync of its folder."""
         with self._in(path) as (name, folder):
             os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: Path) -> None:
-        """Delete an empty folder; syncing the parent folder makes the deletion durable."""
+        """Delete an empty folder, durable after a sync of its parent folder."""
         with self._named(path) as (name, folder):
             os.rmdir(name, dir_fd=folder)
 
@@ -420,10 +409,7 @@ class WritableStorage(Storage):
                 os.close(descriptor)
 
     def unlink(self, path: Path) -> None:
-        """Delete a file durably.
-
-        If the file does not exist, the call does nothing.
-        """
+        """Delete a file durably, if it exists."""
         if self.entry(path).kind is not Kind.MISSING:
             self.remove_file(path)
             self.sync_folder(path.parent)
@@ -431,8 +417,7 @@ class WritableStorage(Storage):
     def replace_file(self, path: Path, data: bytes) -> None:
         """Replace the content of a small file.
 
-        After a crash, the file has either the old or the new content. The owner and the mode of the file stay
-        unchanged.
+        After a crash, it has either the old or the new content. Its owner and mode stay.
         """
         self.make_folder(path.parent)
         old = self.stamp(path)
@@ -454,7 +439,7 @@ class WritableStorage(Storage):
     def used_percent(self, folder: Path) -> int:
         """Return how full the disk of a folder is, in percent, rounded up.
 
-        As in UtilAll.getDiskPartitionSpaceUsedPercent, the result is 0 if the folder does not exist yet.
+        It is 0 if the folder does not exist yet (UtilAll.getDiskPartitionSpaceUsedPercent).
         """
         if self.entry(folder).kind is Kind.MISSING:
             return 0
@@ -467,13 +452,11 @@ class WritableStorage(Storage):
         return os.getpid()
 
     def lock(self, path: Path) -> int | None:
-        """Lock the store with RocketMQ's lock.
+        """Lock the store with RocketMQ's lock; None if another process has it.
 
-        The lock is an fcntl lock on byte 0, length 1, of a file with the content `lock`.
-
-        Returns the descriptor that has the lock, or None if another process has the lock. If this process closes any
-        descriptor of the locked file, the lock is lost. Until the lock is released, this process must not open the
-        locked file again. Locking does not change the content or the time of an existing file.
+        It is an fcntl lock on byte 0, length 1, of a file with the content `lock`; an existing file keeps its content
+        and time. Returns the descriptor that has the lock. It is lost if this process closes any descriptor of the
+        locked file: do not open the file again until then.
         """
         is_new = self.entry(path).kind is Kind.MISSING
         with self._in(path) as (name, folder):
@@ -498,7 +481,7 @@ class WritableStorage(Storage):
         return super()._status(path, follow=follow) if self.follow_links else place.status(path, self._roots)
 
     def _is_named(self, path: Path) -> bool:
-        """Return whether `path` is in `named`; with `beneath`, return False."""
+        """Return whether `path` is in `named`; with `beneath`, never."""
         return path in self.named and self._beneath is None
 
     @property
@@ -519,7 +502,7 @@ class WritableStorage(Storage):
     def _in(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
         """Return the last name of `path`, and a descriptor of its parent folder.
 
-        If `path` is one of `_roots`, the name may be `.`, and the descriptor may be that of `path`.
+        If `path` is one of `_roots`, the name may be `.`, and the descriptor that of `path`.
         """
         self._check_lies_beneath(path)
         return place.strictly(path, self._roots)
@@ -534,7 +517,6 @@ class WritableStorage(Storage):
 
 
 def _give(descriptor: int, folder: int) -> None:
-    """Give a new file in a folder to the owner of the folder."""
     owner = place.owner_of_new(folder)
     if owner is not None:
         os.fchown(descriptor, *owner)
@@ -542,7 +524,6 @@ def _give(descriptor: int, folder: int) -> None:
 
 @contextmanager
 def _closed_on_error(descriptor: int) -> Iterator[None]:
-    """Close a descriptor if the `with` block raises OSError."""
     try:
         yield
     except OSError:
@@ -551,10 +532,7 @@ def _closed_on_error(descriptor: int) -> Iterator[None]:
 
 
 def _own_file(descriptor: int, path: Path) -> int:
-    """Return `descriptor` if rmqctl may change the open file in place.
-
-    Otherwise, the descriptor is closed and OSError is raised.
-    """
+    """Close the descriptor and raise OSError if rmqctl may not change it in place."""
     regular(descriptor, path)
     with _closed_on_error(descriptor):
         _check_single_name(os.fstat(descriptor), path)
