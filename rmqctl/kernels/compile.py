@@ -1,19 +1,15 @@
-"""Functions that many kernels call.
+"""Functions that many kernels call: numbers, bytes, CRC-32, Java's hashCode.
 
-The functions of this module read big-endian numbers, search for bytes, and compute CRC-32 and Java's hashCode.
+A kernel works on numpy arrays. numba compiles it at its first call, and it then runs without Python's GIL. C would be
+1.3 to 1.6 times as fast (with one thread 22.7 instead of 17.7 GB/s for bodies of 1 KiB, and 9.4 instead of 6.2 GB/s for
+bodies of 100 bytes), but a scan spends most of its time on reading files. C needs a compiler, or a wheel of rmqctl for
+each platform; no tool would check its types; and the rules of `rmqctl/format` would have to be written in two
+languages. Numba needs 280 MB of disk, and 0.3 s to import, so only a process that compiles a kernel imports it
+(`rmqctl.kernels.native`).
 
-A kernel is a function that works on numpy arrays. numba compiles a kernel at the first call of the kernel. A compiled
-kernel runs without Python's GIL. Kernels are not written in C, although C is 1.3 to 1.6 times as fast. With one thread
-and bodies of 1 KiB, C reads 22.7 GB/s, and numba reads 17.7 GB/s. With one thread and bodies of 100 bytes, C reads 9.4
-GB/s, and numba reads 6.2 GB/s. A scan spends most of its time on reading files, so C would save little time. C needs a
-compiler, or a wheel of rmqctl for each platform. No tool would check the types in C code. With C, the rules of
-`rmqctl/format` would have to be written in two languages. Numba needs 280 MB of disk. The import of numba takes 0.3 s,
-so only a process that compiles a kernel imports numba (`rmqctl.kernels.native`).
-
-A caller warms up kernels (`rmqctl.kernels.warm_up`) before the first call of a kernel. The warm-up stores the kernels
-in a cache for later runs. For a small input, the warm-up decides that kernels run as plain Python, without numba. Each
-kernel has one source, which is used by numba and by plain Python. A caller does not need to know whether a kernel runs
-compiled or as plain Python.
+A caller warms up kernels (`rmqctl.kernels.warm_up`) before their first call. That stores them in a cache for later
+runs, or for a small input decides that they run as plain Python, without numba. Each kernel has one source for both,
+and a caller does not need to know which of them runs.
 """
 
 from __future__ import annotations
@@ -80,14 +76,13 @@ def u16(b: Any, p: int) -> Any:
 def crc32_address() -> int:
     """Return the address of zlib-ng's function `zng_crc32`.
 
-    Raises OSError if the library of zlib-ng cannot be loaded, and AttributeError if the library has no `zng_crc32`.
+    Raises OSError if the library of zlib-ng cannot be loaded, and AttributeError if it has no `zng_crc32`.
     """
     library = ctypes.CDLL(zlib_ng.zlib_ng.__file__)
     return ctypes.cast(library.zng_crc32, ctypes.c_void_p).value or 0
 
 
 def _call_crc32(address: int, data: int, length: int) -> int:
-    """Call the CRC-32 function at `address` for `length` bytes at the address `data`."""
     crc: int = _crc32_at(address)(0, int(data), int(length))
     return crc
 
@@ -107,7 +102,7 @@ _HALF = np.uint64(0xFFFFFFFF)
 def word(b: Any, start: int, end: int) -> Any:
     """Return the first eight bytes of [start, end) as a little-endian uint64.
 
-    If [start, end) has fewer than eight bytes, zeros are added after the last byte.
+    Missing bytes are zeros.
     """
     left = end - start
     if start + _WORD <= len(b):
@@ -132,7 +127,7 @@ def _zero_bytes(number: Any) -> Any:
 def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
     """Return the position of the first byte `wanted` (uint8) in [start, end).
 
-    Returns `end` if the byte `wanted` does not occur. The function compares eight bytes at once.
+    If there is none, return `end`. Eight bytes are compared at once.
     """
     position: int = find_either(b, start, end, wanted, wanted)
     return position
@@ -142,7 +137,7 @@ def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
 def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
     """Return the position of the first byte `wanted` or `other` in [start, end).
 
-    `wanted` and `other` are uint8. Returns `end` if neither byte occurs.
+    Both are uint8. If there is none, return `end`.
     """
     p = start
     pattern, other_pattern = np.uint64(wanted) * _LOW_BITS, np.uint64(other) * _LOW_BITS
@@ -187,8 +182,7 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 def _hash_of_eight(eight: Any) -> Any:
     """Return Java's hashCode of eight ASCII characters, not yet wrapped to 32 bits.
 
-    The first character is in the lowest byte of `eight`. The function combines pairs of characters, then groups of
-    four, then all eight.
+    The first one is in the lowest byte of `eight`. Pairs are combined, then fours, then all eight.
     """
     pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
     fours = (pairs & _EVEN_PAIRS) * _P2 + (pairs >> np.uint64(16) & _EVEN_PAIRS)  # at most 2^22
@@ -199,8 +193,8 @@ def _hash_of_eight(eight: Any) -> Any:
 def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
     """Return (True, Java's hashCode of a text as a wrapped uint32).
 
-    The bytes [start, end) are the end of the text, in UTF-8. `h` is the hashCode of the text before `start`. The first
-    result is False if the bytes are not UTF-8.
+    The bytes [start, end) are the end of the text, in UTF-8. `h` is the hashCode of the text before `start`. If the
+    bytes are not UTF-8, the first value is False.
     """
     p = start
     total = np.uint64(h)  # only the lowest 32 bits count

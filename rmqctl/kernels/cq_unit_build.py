@@ -1,9 +1,8 @@
 """Build units of consume queues from many messages at once.
 
-The units are the same as those of RocketMQ's ConsumeQueue.putMessagePositionInfo. `place` reads rows of
-DISPATCH_COLUMNS in log order, and fills a window of units for each queue. `place` stops before a message that cannot be
-placed. A message cannot be placed if its queue is unknown, or if its window is full. A message cannot be placed if its
-queue offset is not the next of its queue. The caller must handle a message that cannot be placed.
+The units are those of RocketMQ's ConsumeQueue.putMessagePositionInfo. `place` reads rows of DISPATCH_COLUMNS in log
+order, and fills a window of units for each queue. It stops before a message that the caller must handle: its queue is
+unknown, its window is full, or its queue offset is not the next of its queue.
 """
 
 from __future__ import annotations
@@ -42,11 +41,10 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, window: int) -> tuple[int, int]:
     """Build the consume queue units of messages, from row `row` on.
 
-    Returns the row at which the kernel stopped, and the reason for the stop. `messages` are rows of DISPATCH_COLUMNS,
-    and `states` are rows of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms) have a
-    window for each queue. Each window has `window` units, and there is no gap between two windows. UNSETTLED means that
-    the kernel could not place the message of the returned row. MULTI means that the message before the returned row
-    names LMQ queues.
+    Returns the row at which the kernel stopped, and why: UNSETTLED if it could not place the message of this row, MULTI
+    if the message before names LMQ queues. `messages` are rows of DISPATCH_COLUMNS, `states` rows of PLACE_STATES.
+    `units` (uint8) and `times` (int64, the messages' store times in ms) have a window of `window` units for each queue,
+    without gaps between windows.
     """
     while row < len(messages):
         message = messages[row]

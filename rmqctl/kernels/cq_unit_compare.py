@@ -1,9 +1,8 @@
 """Compare many messages with their units in consume queues at once.
 
-`match` reads rows of DISPATCH_COLUMNS in log order. For each queue, `match` has a window: some successive units of the
-queue. If the unit of a message is not in the window, `match` stops, so that the caller can move the window. Each
-message gets a verdict, such as CONFIRMED or MISSING. Successive confirmed units become one run [start, end) of queue
-offsets.
+`match` reads rows of DISPATCH_COLUMNS in log order, and has a window of successive units for each queue. If the unit of
+a message is not in it, `match` stops, so that the caller can move the window. Each message gets a verdict, such as
+CONFIRMED or MISSING. Successive confirmed units become one run [start, end) of queue offsets.
 """
 
 from __future__ import annotations
@@ -85,10 +84,10 @@ def match(
 ) -> tuple[int, int]:
     """Compare messages with their units, from row `row` on, and fill `verdicts`.
 
-    Returns the row at which the kernel stopped, and the number of used elements of `runs`. `verdicts` is uint8.
-    `messages` are rows of DISPATCH_COLUMNS, `states` are rows of QUEUE_STATES, and `runs` are rows of RUNS. The kernel
-    stops before a message whose unit is not in the window of its queue. `pool` (uint8) has, for each queue, a row with
-    the bytes of the window. `runs` must have room for one run for each message.
+    Returns the row at which the kernel stopped, and the number of used elements of `runs`. It stops before a message
+    whose unit is not in the window of its queue. `verdicts` is uint8; `messages` are rows of DISPATCH_COLUMNS, `states`
+    of QUEUE_STATES, and `runs` of RUNS, with room for one run for each message. `pool` (uint8) has, for each queue, a
+    row with the bytes of the window.
     """
     while row < len(messages):
         message = messages[row]

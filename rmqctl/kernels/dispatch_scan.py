@@ -1,10 +1,9 @@
 """Read the fields that dispatch needs, from many records at once.
 
-The fields of a message are its queue, its tags code and the hashes of its keys, as in RocketMQ's DispatchRequest. Each
-message has one row of DISPATCH_COLUMNS. `describe` reads the rows that `rmqctl.kernels.scan.walk` has found. A
-`QueueTable` gives each queue (a topic and a queueId) a number. `describe` stops at a message whose queue is not in the
-table. If a text of a message is not UTF-8, the row of the message is marked UNUSUAL. The one-record decoder must read
-messages that are marked UNUSUAL.
+As in RocketMQ's DispatchRequest, these are a message's queue, its tags code and the hashes of its keys, in one row of
+DISPATCH_COLUMNS. `describe` reads the rows that `rmqctl.kernels.scan.walk` has found. A `QueueTable` gives each queue
+(a topic and a queueId) a number; `describe` stops at a message whose queue it does not have. If a text of a message is
+not UTF-8, its row is marked UNUSUAL: the one-record decoder must read it.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def no_spans() -> Numbers:
 
 @inline_kernel
 def table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int, queue_id: int) -> Any:
-    """Return the slot of a queue in the table, or a free slot for the queue."""
+    """Return the slot of a queue in the table, or a free slot for it."""
     end = start + length
     h = np.uint64(queue_id + 1) * SPREAD
     for p in range(start, end, 8):
@@ -117,7 +116,6 @@ def _table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int,
 
 @kernel
 def _move_rows(old: Rows, rows: Rows, pool: Bytes) -> None:
-    """Copy the used rows of a table into a larger, empty table."""
     for number in range(len(old)):
         row = old[number]
         if row.used:
@@ -130,8 +128,8 @@ def _add_missing(
 ) -> tuple[int, int]:
     """Add the queues of records, from number `record` on, that a table does not have.
 
-    `slots` gets the table slots of the new queues, without their numbers. `used` is the number of used bytes of `pool`.
-    Returns the number of new queues, and the used bytes. The kernel stops when `slots` or `pool` is full.
+    `slots` gets the table slots of the new queues, without their numbers. Returns the number of new queues, and of used
+    bytes of `pool` (`used` before). The kernel stops when `slots` or `pool` is full.
     """
     count = 0
     while record < len(records):
@@ -161,7 +159,7 @@ def _add_missing(
 class QueueTable:
     """A hash table that gives a queue's number, by topic (bytes) and queueId.
 
-    Only one thread at a time may use a QueueTable.
+    Only one thread at a time may use it.
     """
 
     def __init__(self) -> None:
@@ -204,8 +202,8 @@ class DispatchTable(QueueTable):
     def add_missing(self, buffer: Bytes, rows: Rows, row: int, numbers: Callable[[list[Queue]], list[int]]) -> None:
         """Add the queues of `rows` from number `row` on that are not in the table.
 
-        `rows` (RECORD_COLUMNS) describe the records in `buffer`, and the table does not have the queue of row number
-        `row`. If the table has no more room, the function ends early. `numbers` returns the numbers of new queues.
+        `rows` (RECORD_COLUMNS) describe the records in `buffer`; the table does not have the queue of row `row`.
+        `numbers` returns the numbers of new queues. It ends early if the table has no more room.
         """
         self._make_room(int(rows[row]["topic_length"]))
         slots = np.empty(len(self.rows) // 2 - self._count, np.int64)
@@ -224,9 +222,9 @@ class DispatchTable(QueueTable):
 
 
 def _key_hash(topic: bytes) -> tuple[int, bool]:
-    """Return the hash of `TOPIC#`, the text before each key in the index.
+    """Return the hash of `TOPIC#`, the text before each key in the index, and True.
 
-    The second result says whether the topic is valid UTF-8. If the topic is not valid UTF-8, the hash is 0.
+    If the topic is not valid UTF-8, return 0 and False.
     """
     try:
         return hash_code(f"{topic.decode()}#") & 0xFFFFFFFF, True
@@ -236,7 +234,6 @@ def _key_hash(topic: bytes) -> tuple[int, bool]:
 
 @inline_kernel
 def _name_at(buffer: Bytes, start: int, end: int) -> int:
-    """Return the number of the property name in [start, end), or -1 if unknown."""
     for name in range(len(_NAME_LENGTHS)):
         if _NAME_LENGTHS[name] == end - start:
             same = True
@@ -251,9 +248,9 @@ def _name_at(buffer: Bytes, start: int, end: int) -> int:
 
 @inline_kernel
 def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
-    """Return the end positions of a property's name and of its value.
+    """Return where the name and the value of the property at `start` end.
 
-    The property begins at `start`. Both end positions are equal if the property has no value.
+    Both are equal if it has no value.
     """
     name_end = find_either(buffer, start, end, NAME_END, PROPERTY_END)
     if name_end == end or buffer[name_end] == PROPERTY_END:
@@ -265,8 +262,8 @@ def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
 def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
     """Find the values of TAGS, KEYS, UNIQ_KEY, DELAY and INNER_MULTI_DISPATCH.
 
-    `spans` gets the start and the end of each value. The span of a missing property is (0, 0). If a property occurs
-    twice, the last value counts.
+    `spans` gets the start and the end of each, (0, 0) for a missing property. If one occurs twice, the last value
+    counts.
     """
     spans[:] = 0
     p = start
@@ -291,8 +288,8 @@ def _positive(h: Int) -> Int:
 def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: Numbers, used: int) -> tuple[bool, int]:
     """Compute the hashes of UNIQ_KEY, of the words of KEYS, and of TAGS.
 
-    Returns (True, the number of used elements of `hashes`). `h` is the hash of the text `TOPIC#`. The first result is
-    False if a text is not UTF-8.
+    Returns (True, the number of used elements of `hashes`), with False if a text is not UTF-8. `h` is the hash of the
+    text `TOPIC#`.
     """
     ok = True
     if spans[UNIQUE, 1]:
@@ -319,17 +316,13 @@ def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: N
 
 @inline_kernel
 def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
-    """Return the table slot that a layout stores for a queue.
-
-    The result is -1 if the layout does not have the slot of the queue.
-    """
+    """Return the table slot that a layout stores for a queue, or -1."""
     slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
     return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
 
 
 @inline_kernel
 def _spans_of(layouts: TailLayouts, layout: int, start: int, spans: Numbers) -> None:
-    """Fill `spans` with the positions of the values of the tail at `start`."""
     for value in range(PROPERTIES_THAT_MATTER):
         away = start if layouts.spans[layout, value, 1] else 0
         spans[value, 0] = layouts.spans[layout, value, 0] + away
@@ -355,7 +348,7 @@ def _is_odd_number(buffer: Bytes, start: int, end: int) -> Any:
 
 @inline_kernel
 def _has_bad_port(buffer: Bytes, record: Row) -> Any:
-    """Return the same result as `rmqctl.format.body.client_check.has_bad_port`."""
+    """Return the same as `rmqctl.format.body.client_check.has_bad_port`."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
     store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
     return born < 0 or born > _PORT_MAX or store < 0 or store > _PORT_MAX
@@ -363,7 +356,7 @@ def _has_bad_port(buffer: Bytes, record: Row) -> Any:
 
 @inline_kernel
 def _has_bad_compression(buffer: Bytes, record: Row) -> Any:
-    """Return the same result as `client_check.has_bad_compression`."""
+    """Return the same as `client_check.has_bad_compression`."""
     length, start = record.body_length, record.body_start
     if not record.sys_flag & _COMPRESSED or length == 0:
         return False
@@ -462,13 +455,13 @@ def describe(
 ) -> tuple[int, int]:
     """Fill `columns` with the fields that dispatch needs, from row `row` on.
 
-    Returns the row at which the kernel stopped, and the number of used elements of `hashes`.
+    Returns the row at which the kernel stopped, and the number of used elements of `hashes`. It stops before a row
+    whose queue is not in `table`.
 
-    `rows` (RECORD_COLUMNS) describe the records in `buffer`. The first byte of `buffer` is at physical offset `base`.
-    `columns` (DISPATCH_COLUMNS) must be as long as `rows`. The kernel stops before a row whose queue is not in `table`.
-    The length of `hashes` (int32) must be at least the number of rows plus half the bytes of the properties. Keys are
-    hashed if `with_keys` is True. TAGS are hashed if `with_keys` and `with_tags` are True. A rollback message gets no
-    hashes, because RocketMQ's IndexService does not index rollback messages.
+    `rows` (RECORD_COLUMNS) describe the records in `buffer`, whose first byte is at physical offset `base`. `columns`
+    (DISPATCH_COLUMNS) must be as long as `rows`, and `hashes` (int32) at least as long as the number of rows plus half
+    the bytes of the properties. Keys are hashed `with_keys`, TAGS `with_keys` and `with_tags`. A rollback message gets
+    no hashes, because RocketMQ's IndexService does not index it.
     """
     reached, filled = _describe(
         buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used,

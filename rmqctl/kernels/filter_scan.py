@@ -1,7 +1,6 @@
 """Find the records that have a given topic, tag or key, by comparing bytes.
 
-The given text must be encodable as UTF-8. The given text must not contain U+FFFD, because the decoder shows bytes that
-are not UTF-8 as U+FFFD.
+The text must be encodable as UTF-8, and must not contain U+FFFD, as which the decoder shows bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -72,9 +71,9 @@ def _bytes_of(text: str) -> Bytes:
 
 
 def keep_topic(buffer: Bytes, rows: Rows, topic: str, kept: Flags) -> None:
-    """Set `kept` for each row that has the given topic.
+    """Set `kept` for each row that has the given topic; clear none.
 
-    `kept` (bool) has one element for each row of `rows` (RECORD_COLUMNS). The function clears no element of `kept`.
+    `kept` (bool) has one element for each row of `rows` (RECORD_COLUMNS).
     """
     _keep_topic(buffer, rows, _bytes_of(topic), kept)
 

@@ -1,7 +1,7 @@
 """A kernel that counts messages in groups, such as the messages of each queue.
 
-A group has a topic, a queueId and a time interval. A field (topic, queueId or time) of a group is 0 if messages are not
-grouped by the field. The kernel reads the topic from the bytes of a record, and all numbers from RECORD_COLUMNS.
+A group has a topic, a queueId and a time interval, each 0 if messages are not grouped by it. The topic is read from the
+bytes of a record, all numbers from RECORD_COLUMNS.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BY_TOPIC, _BY_QUEUE = BY_TOPIC, BY_QUEUE
 
 @inline_kernel
 def _slot(groups: Rows, topic: int, queue_id: int, timestamp: int) -> Int:
-    """Return the slot of a group in the table, or a free slot for the group."""
+    """Return the slot of a group in the table, or a free slot for it."""
     h = (np.uint64(topic + 1) * SPREAD ^ np.uint64(queue_id + 1)) * SPREAD
     h = (h ^ h >> np.uint64(32) ^ np.uint64(timestamp)) * SPREAD
     slot = np.int64((h ^ h >> np.uint64(32)) & np.uint64(len(groups) - 1))
@@ -72,8 +72,7 @@ def _count(
 ) -> tuple[int, int]:
     """Add rows to their groups; return the next row and the number of used slots.
 
-    The kernel stops at a topic that has no number yet. If `most` slots are used, the kernel stops at a message of a new
-    group.
+    The kernel stops at a topic that has no number yet, and, if `most` slots are used, at a message of a new group.
     """
     while row < len(rows):
         record = rows[row]
@@ -104,11 +103,9 @@ def _count(
 class GroupTable:
     """A table that counts messages by broker, topic or queue, and by time interval.
 
-    Only one thread at a time may use a GroupTable.
-
-    `by` is BY_BROKER, BY_TOPIC or BY_QUEUE. `interval_ms` is the length of a time interval, in ms. If `interval_ms` is
-    0, messages are not grouped by time. Each group has the number of its topic, and `topics` gives the topic for a
-    number. The table has at most SLOTS groups, so memory use does not grow.
+    `by` is BY_BROKER, BY_TOPIC or BY_QUEUE. `interval_ms` is the length of a time interval in ms, 0 for none. Each
+    group has the number of its topic, an index of `topics`. The table has at most SLOTS groups, so memory use does not
+    grow. Only one thread at a time may use it.
     """
 
     def __init__(self, by: int, interval_ms: int) -> None:
@@ -122,8 +119,8 @@ class GroupTable:
     def add(self, buffer: Bytes, rows: Rows) -> list[Rows]:
         """Count messages; when the table is full, return all groups and empty the table.
 
-        `rows` are rows of RECORD_COLUMNS, and the groups are rows of GROUPS. A later message of a returned group begins
-        a new group in the table.
+        `rows` are rows of RECORD_COLUMNS, the groups rows of GROUPS. A later message of a returned group begins a new
+        group in the table.
         """
         full = []
         row = 0

@@ -1,6 +1,6 @@
 """Add many keys to an index file at once (IndexFile.putKey).
 
-The kernels build index entries, and the hash slots that point to the entries.
+The kernels build index entries, and the hash slots that point to them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ BUILD_STATE = row_type(
 def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
     """Store in `slots` the slot of each key hash, for a table of `count` slots.
 
-    `hashes` and `slots` are int32, and no hash is negative. The kernel multiplies by the inverse of `count`, because a
-    multiplication is several times as fast as a division. The quotient may be wrong by 1, so the kernel corrects the
-    remainder.
+    Both are int32, and no hash is negative. A multiplication by the inverse of `count` is several times as fast as a
+    division; its quotient may be wrong by 1, so the remainder is corrected.
     """
     inverse = 1.0 / count
     for i in range(len(hashes)):
@@ -61,13 +60,12 @@ def build(
 ) -> None:
     """Add keys of messages to an index file; continue from the state.
 
-    The state is the only row of `states` (BUILD_STATE).
+    It is the only row of `states` (BUILD_STATE). The kernel ends when all messages are done, or when the file or
+    `entries` is full; the file is full if the number of the next entry would be `capacity`.
 
-    The kernel ends when all messages are done, or when the file or `entries` is full. `heads` (the hash slots) and
-    `entries` are uint8, in the format of the index file. `slots` has the slot number of each hash. The index file is
-    full if the number of the next entry would be `capacity`. `changed` (int32) gets the slot numbers of the new
-    entries, until `changed` is full. A message before `end_phy_offset` of the state is skipped, because the index
-    already has its keys.
+    `heads` (the hash slots) and `entries` are uint8, in the format of the index file. `slots` has the slot number of
+    each hash. `changed` (int32) gets the slot numbers of the new entries, until it is full. A message before
+    `end_phy_offset` of the state is skipped, because the index already has its keys.
     """
     state = states[0]
     row, key, used = state.row, state.key, state.pending

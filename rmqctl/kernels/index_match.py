@@ -1,7 +1,7 @@
 """Check the slots, the order and the messages of many index entries at once.
 
-Index entries and messages are in log order, so one pass compares each entry with its message. The kernels report errors
-as rows of INDEX_EVENTS. Errors of one kind in successive entries share one row, with a count.
+Entries and messages are in log order, so one pass compares each entry with its message. Errors are rows of
+INDEX_EVENTS; those of one kind in successive entries share one row, with a count.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 def time_diff(begin: int, stored: int) -> int:
     """Return the seconds from `begin` to `stored` (both ms), clamped to [0, 2^31-1].
 
-    If the difference overflows 64 bits, the result is 2^31-1. If `begin` is not positive, the result is 0: so a broker
-    writes all entries of a file whose first message was stored at 0 (IndexFile.putKey).
+    If the difference overflows 64 bits, it is 2^31-1. If `begin` is not positive, it is 0: so a broker writes all
+    entries of a file whose first message was stored at 0 (IndexFile.putKey).
     """
     if begin <= 0 or stored <= begin:
         return 0
@@ -75,12 +75,12 @@ def check_entries(
 ) -> Any:
     """Check a block of index entries; return the new last_offset and event count.
 
-    `entries` (uint8) is the block, and `first` is the number of the block's first entry. `heads` (int32) has, for each
-    slot, the number of the last checked entry of the slot. `last_offset` is the physical offset of the last in-order
-    entry before the block. `following` is the physical offset in the first entry after the block (-1: no entry
-    follows). An entry is out of order if its physical offset is lower than `last_offset`. An entry is also out of order
-    if its physical offset is higher than the offset of the next entry, unless the offset of the next entry is lower
-    than `last_offset`. `skipped` (uint8) is set to 1 for an entry that is out of order, and otherwise to 0. `events`
+    `entries` (uint8) is the block, `first` the number of its first entry. `heads` (int32) has, for each slot, the
+    number of its last checked entry. `last_offset` is the physical offset of the last in-order entry before the block,
+    `following` that in the first entry after it (-1: no entry follows).
+
+    An entry is out of order if its physical offset is lower than `last_offset`, or higher than that of the next entry,
+    unless the next one is lower than `last_offset`. `skipped` (uint8) is then set to 1, and otherwise to 0. `events`
     must have room for two rows for each entry.
     """
     count = len(entries) // _ENTRY
@@ -121,8 +121,7 @@ def _check_time(
 ) -> int:
     """Compare the time in an index entry with the store time of its message.
 
-    The function adds an event for each difference. `header` (int64) has beginTimestamp, endTimestamp and indexCount of
-    the index file. Returns the number of events.
+    `header` (int64) has beginTimestamp, endTimestamp and indexCount of the index file. Returns the number of events.
     """
     begin, stored = int(header[0]), message.store_timestamp
     if number == 1 and begin != stored:
@@ -142,10 +141,10 @@ def _check_time(
 def _end_tags(message: Row, is_found: bool, row: int, state: Row, events: Rows, used: int) -> int:
     """Count a message without an index entry for its TAGS, or report those before it.
 
-    Brokers of 5.4.0 and later index TAGS. After an upgrade to 5.4.0, the first messages of the log have no index entry
-    for TAGS. After a downgrade, the last messages of the log have no index entry for TAGS. A missing entry for TAGS is
-    an error only between two messages with an entry for TAGS. Whether the first message with an entry has one before
-    it, in another part of the log, is not known here: it always gets an event, even one that counts no message.
+    Brokers of 5.4.0 and later index TAGS. The first messages of the log have no such entry after an upgrade to 5.4.0,
+    and the last ones after a downgrade, so a missing one is an error only between two messages that have it. Whether
+    the first message with an entry has one before it, in another part of the log, is not known here: it always gets an
+    event, even one that counts no message.
     """
     if not is_found:
         if state.tags_open == 0:
@@ -174,7 +173,7 @@ def _end_message(
 ) -> int:
     """Add an event if the index does not have all of a message's keys.
 
-    The function clears `found` for the next message.
+    `found` is cleared for the next message.
     """
     required_from = 0
     required_to = message.hashes_count
@@ -230,12 +229,13 @@ def merge(
 ) -> None:
     """Compare messages with a block of index entries; continue from a state.
 
-    The state is the only row of `states` (MERGE_STATE). Messages (DISPATCH_COLUMNS) and entries are both in log order.
-    The kernel ends when all messages are done, or when `events` is nearly full. If `more` is set, the kernel ends at
-    the end of the block, because other blocks may follow. An entry that points to an offset before `log_start` belongs
-    to an expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks the index
-    entries that the kernel does not compare. `header` (int64) has beginTimestamp, endTimestamp and indexCount of the
-    index file. `found` (uint8) must have an element for each key of a message, and each element must be 0 at the call.
+    It is the only row of `states` (MERGE_STATE). Messages (DISPATCH_COLUMNS) and entries are both in log order. The
+    kernel ends when all messages are done, or when `events` is nearly full; with `more`, at the end of the block,
+    because other blocks may follow. An entry that points to an offset before `log_start` belongs to an expired message.
+
+    `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks the entries that are not compared.
+    `header` (int64) has beginTimestamp, endTimestamp and indexCount of the index file. `found` (uint8) must have an
+    element for each key of a message, each 0 at the call.
     """
     state = states[0]
     used = state.events

@@ -1,9 +1,9 @@
 """Write many records at once as JSON Lines, for `rmqctl dump -o jsonl`.
 
-The code for one record (`rmqctl.format.body.message_row`) writes the same bytes, and a test compares both results. The
-one-record code handles rare cases. Rare cases are IPv6 hosts, a repeated property, and a time that is not a date. A
-text is a rare case if it is not UTF-8, or has characters that must be escaped for JSON or for a terminal. Messages of
-the topic `skipped_topic` are a rare case, because their records do not contain the tagsCode.
+The code for one record (`rmqctl.format.body.message_row`) writes the same bytes, as a test checks, and handles rare
+cases: IPv6 hosts, a repeated property, a time that is not a date, a text that is not UTF-8 or has characters that must
+be escaped for JSON or for a terminal, and messages of the topic `skipped_topic`, whose records do not contain the
+tagsCode.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _padded(out: Bytes, used: int, value: int, digits: int) -> int:
 def _time(out: Bytes, used: int, ms: int) -> int:
     """Write a time such as `2026-11-21T09:15:16.848Z`; return the end position.
 
-    The function counts days from 1 March of year 0, in periods of 400 years.
+    Days are counted from 1 March of year 0, in periods of 400 years.
     """
     days = ms // _DAY_MS
     rest = ms - days * _DAY_MS
@@ -217,7 +217,6 @@ def _quoted(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
 
 @inline_kernel
 def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
-    """Return whether the last of `count` names is equal to an earlier name."""
     start, end = names[count - 1, 0], names[count - 1, 1]
     for i in range(count - 1):
         if names[i, 1] - names[i, 0] == end - start:
@@ -233,10 +232,7 @@ def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
 
 @inline_kernel
 def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes, used: int) -> int:
-    """Write the names and values of properties as JSON; return the end position.
-
-    The result is -1 if the one-record code must write the line.
-    """
+    """Write names and values as JSON; return the end, or -1 for a rare case."""
     count = 0
     p = start
     while p < end:
@@ -273,7 +269,7 @@ def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes,
 def _fill(values: Numbers, buffer: Bytes, base: int, row: Row, born: int) -> None:
     """Fill `values` with the fields from queueId to preparedTransactionOffset.
 
-    The fields have the order of the keys in a JSON line. For a host, `values` gets its position in `buffer`.
+    They have the order of the keys in a JSON line. Of a host, `values` gets its position in `buffer`.
     """
     position = row.position
     values[0] = row.queue_id
@@ -307,10 +303,7 @@ def _line(
     out: Bytes,
     used: int,
 ) -> Any:
-    """Write one line, and return the position after the line.
-
-    The result is -1 if the one-record code must write the line.
-    """
+    """Write one line, and return the position after it, or -1 for a rare case."""
     position = row.position
     end = position + row.size
     properties_start = end - row.properties_length
@@ -389,11 +382,10 @@ def write_lines(
 ) -> tuple[int, int]:
     """Write a JSON line for each of `rows` to `out` (uint8), from row `at` on.
 
-    Returns the row at which the function stopped, and the number of bytes written. The function stops before a row that
-    the one-record code must write. The function stops when `out` may be too small for the next row. The room for a row
-    is the sum of ROOM_OF_A_LINE, the length of the path, the length of the topic, and four times the length of the
-    properties. If the lines have bodies, a row needs more room: twice the length of the body. `rows` are rows of
-    RECORD_COLUMNS. `path` is a JSON string with its quotes.
+    Returns the row at which it stopped, and the number of bytes written. It stops before a row that the one-record code
+    must write, and when `out` may be too small for the next row: that needs ROOM_OF_A_LINE, the length of the path, the
+    length of the topic, four times the length of the properties, and with bodies twice the length of the body. `rows`
+    are rows of RECORD_COLUMNS. `path` is a JSON string with its quotes.
     """
     names, values = np.zeros((_NAMES_MAX, 2), np.int64), np.zeros(len(_KINDS), np.int64)
     reached, used = _write(

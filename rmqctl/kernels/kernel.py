@@ -25,7 +25,7 @@ _CACHE: list[KernelCache] = []
 class Part:
     """A function that kernels call, in a Python form and in a compiled form.
 
-    `plain` is the Python form, and `native` is the form that numba compiles. `make_native` makes the native form.
+    `plain` is the Python form; `make_native` makes `native`, the one that numba compiles.
     """
 
     def __init__(self, plain: Callable[..., Any], make_native: Callable[[], Any]) -> None:
@@ -45,8 +45,8 @@ class Part:
 class Kernel:
     """A function over numpy arrays, which numba compiles at the first call.
 
-    If `has_plain_form` is set, the kernel can run as plain Python. The kernel runs as plain Python while `is_plain` is
-    set. `is_compiled_here` is set when this process begins to compile the kernel.
+    If `has_plain_form` is set, it can run as plain Python, and does so while `is_plain` is set. `is_compiled_here` is
+    set when this process begins to compile it.
     """
 
     def __init__(self, function: Callable[..., Any], *, has_plain_form: bool) -> None:
@@ -70,7 +70,6 @@ class Kernel:
         return self._function.__module__
 
     def _load(self, kinds: Kinds) -> Callable[..., Any]:
-        """Load the kernel for arguments of these kinds, which the cache may have."""
         with _LOCK:
             if kinds not in self._loaded:
                 cache = _CACHE[0] if _CACHE else None
@@ -84,9 +83,8 @@ class Kernel:
 def kernel(function: Callable[..., Any]) -> Any:
     """Decorate a kernel that numba compiles at its first call.
 
-    The arguments of a kernel are arrays, NamedTuples of arrays, integers of int64 and booleans. A kernel must not
-    allocate an array. Arrays that the kernel writes must be writable, which nothing checks. The result is None, a
-    number, or a tuple of numbers.
+    Its arguments are arrays, NamedTuples of arrays, integers of int64 and booleans. It must not allocate an array, and
+    returns None, a number, or a tuple of numbers. Arrays that it writes must be writable, which nothing checks.
     """
     return Kernel(function, has_plain_form=False)
 
@@ -94,8 +92,8 @@ def kernel(function: Callable[..., Any]) -> Any:
 def kernel_or_plain(function: Callable[..., Any]) -> Any:
     """Decorate a kernel that runs either compiled by numba or as plain Python.
 
-    The rules of `kernel` apply, too. The results must be the same in plain Python and after compilation by numba. In
-    plain Python, numbers do not overflow, and numpy's unsigned types do not accept negative numbers.
+    The rules of `kernel` apply, too, and both must give the same results. In plain Python, numbers do not overflow, and
+    numpy's unsigned types do not accept negative numbers.
     """
     return Kernel(function, has_plain_form=True)
 
@@ -148,7 +146,7 @@ def keep_compiled(cache: KernelCache | None) -> None:
 def compiling() -> bool:
     """Return whether this process compiled a kernel, or is compiling one.
 
-    The result is False if this process only loaded kernels from the cache.
+    Kernels loaded from the cache do not count.
     """
     return any(each.is_compiled_here for each in KERNELS)
 
@@ -156,9 +154,9 @@ def compiling() -> bool:
 class PlainRows:
     """The rows of a structured numpy array, as Python objects.
 
-    A kernel reads and writes the fields of rows as attributes. A row becomes a small Python object when a kernel reads
-    the row for the first time. Small Python objects are faster than numpy's rows with attributes. After the call of a
-    kernel, changed rows are written back to their array.
+    A kernel reads and writes the fields of rows as attributes, which are faster in small Python objects than in numpy's
+    rows. A row becomes one when a kernel reads it for the first time; after the call, changed rows are written back to
+    their array.
     """
 
     def __init__(self, array: Any) -> None:

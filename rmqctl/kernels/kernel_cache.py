@@ -1,11 +1,11 @@
 """The cache of compiled kernels.
 
-rmqctl executes what is in the cache. So it is a folder in which nobody else can put a file (`rmqctl.scratch`): in the
-user's cache folder, or else, where the home cannot be written or belongs to somebody else, in a folder for temporary
-files. If there is none, kernels are not cached.
+rmqctl executes what is in it. So it is a folder in which nobody else can put a file (`rmqctl.scratch`): in the user's
+cache folder, or else, where the home cannot be written or belongs to somebody else, in a folder for temporary files. If
+there is none, kernels are not cached.
 
-numba does not notice changes in the source files of functions that a kernel calls. Each version of the source code has
-its own cache folder.
+numba does not notice changes in the source files of functions that a kernel calls, so each version of the source code
+has its own cache folder.
 """
 
 from __future__ import annotations

@@ -1,20 +1,18 @@
 """Encode many JSON Lines as records of the commit log at once.
 
-`encode` writes plain lines as records. After `encode`, `place` fills in the offsets and the store time of each record.
-The code that encodes one line at a time (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes
-the same bytes, and a test compares both results. Lines that are not plain are rare, or have a fault. The code for one
-line encodes all lines that are not plain, and reports faults. A line is plain if all conditions (1) to (7) are true:
+`encode` writes plain lines as records; then `place` fills in the offsets and the store time of each record. The code
+for one line (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes the same bytes, as a test
+checks. It also encodes the lines that are not plain, which are rare or have a fault, and reports faults. A line is
+plain if all of this is true:
 
-  (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
-  (2) Each key of the line is a key that `rmqctl dump` prints, and occurs once. Each value has the right type
-  and range. The value of a key that `rmqctl append` ignores is a string or an integer.
-  (3) The queue of the line is in the QueueTable. The topic has at most 127 bytes, and the queueId is not negative.
-  (4) `properties` has at most 64 names, each once. No property has an empty name or an empty value. No
-  property has a name in `_RARE`.
-  (5) A line with `physicalOffset` has a `body`. A body is text, or base64 whose unused last bits are zero. The
-  body matches `bodyCrc`.
-  (6) Hosts are IPv4 addresses. sysFlag shows no transaction, no inner batch and no compression.
-  (7) No part of the line is longer than its limit, and the record fits into a log file.
+- It is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
+- Each key is one that `rmqctl dump` prints, and occurs once. Each value has the right type and range; that of a key
+  that `rmqctl append` ignores is a string or an integer.
+- Its queue is in the QueueTable. The topic has at most 127 bytes, and the queueId is not negative.
+- `properties` has at most 64 names, each once and none in `_RARE`, and no empty name or value.
+- With `physicalOffset`, it has a `body`: text, or base64 whose unused last bits are zero, that matches `bodyCrc`.
+- Hosts are IPv4 addresses. sysFlag shows no transaction, no inner batch and no compression.
+- No part of the line is longer than its limit, and the record fits into a log file.
 
 Lines with `__CRC32#`, with `damage` or with `bodyEncoding` hex, and lines for V2 records, are rare and never plain.
 """
@@ -136,7 +134,6 @@ for _number, _key in enumerate(_KEYS):
 
 @inline_kernel
 def _which(b: Bytes, start: int, end: int, texts: Bytes, ends: Numbers) -> int:
-    """Return which text of `texts` is in [start, end), or -1 for none."""
     text_start = np.int64(0)
     for which in range(len(ends)):
         text_end = ends[which]
@@ -152,7 +149,6 @@ def _which(b: Bytes, start: int, end: int, texts: Bytes, ends: Numbers) -> int:
 
 @inline_kernel
 def _key_at(b: Bytes, start: int, end: int) -> Int:
-    """Return the number of the key in [start, end), or -1 if unknown."""
     if end == start:
         return -1
     key = _KEY_SLOTS[_key_slot(end - start, b[start], b[end - 1])]
@@ -176,7 +172,7 @@ def _past_blanks(b: Bytes, p: int, end: int) -> int:
 def _closing_quote(b: Bytes, p: Any, end: int) -> Any:
     """Return the position of the quote that ends a string; `p` is in the string.
 
-    The result is -1 if the string is not plain. The function tests 64 bytes at once.
+    -1 if it is not plain. 64 bytes are tested at once.
     """
     while p + _BLOCK <= end:
         special = special_in_block(b, p)
@@ -196,19 +192,15 @@ def _closing_quote(b: Bytes, p: Any, end: int) -> Any:
 
 @inline_kernel
 def _string(b: Bytes, p: int, end: int) -> int:
-    """Return the position of the closing quote of the string that begins at `p`.
-
-    The result is -1 if the string is not plain.
-    """
+    """Return where the string at `p` has its closing quote; -1 if it is not plain."""
     return _closing_quote(b, p + 1, end) if p < end and b[p] == _QUOTE else _NO_PLACE
 
 
 @inline_kernel
 def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
-    """Return the position after the integer at `p`, and the value of the integer.
+    """Return the position after the integer at `p`, and its value.
 
-    The position is -1 if no integer is at `p`. The position is -1 for more than 18 digits, for a leading zero, and for
-    -0.
+    The position is -1 without an integer, and for more than 18 digits, a leading zero, and -0.
     """
     negative = p < end and b[p] == _MINUS
     if negative:
@@ -259,10 +251,10 @@ def _is_new_name(b: Bytes, pairs: Numbers, count: int, start: int, end: int) -> 
 
 @inline_kernel
 def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
-    """Return the position after the JSON object `properties`, which begins at `p`.
+    """Return the position after the object `properties` at `p`; -1 if not plain.
 
-    The result is -1 if the object is not plain. `pairs` gets the spans of the names and values. `found` gets three
-    numbers: the number of pairs, the size of the pairs in bytes, and 1 if UNIQ_KEY is one of the names.
+    `pairs` gets the spans of the names and values. `found` gets the number of pairs, their size in bytes, and 1 if
+    UNIQ_KEY is one of the names.
     """
     if p >= end or b[p] != _OPEN:
         return _NO_PLACE
@@ -336,9 +328,9 @@ def _parse(
 ) -> tuple[Int, Int]:
     """Read the keys and the values of the line that begins at `p`.
 
-    Bit k of the first result is set if the line has key number k. The first result is -1 if the line is not plain. The
-    second result is the position of the line feed, or `end` if the last line has no line feed. `values` gets the
-    numbers and hosts, and `spans` gets the positions of texts.
+    Bit k of the first result is set if the line has key number k; it is -1 if the line is not plain. The second one is
+    the position of the line feed, or `end` without one. `values` gets the numbers and hosts, `spans` the positions of
+    texts.
     """
     seen, nothing = np.int64(0), (np.int64(_NO_PLACE), np.int64(end))
     p = _past_blanks(b, p, end)
@@ -367,10 +359,7 @@ def _parse(
 
 @inline_kernel
 def _base64(b: Bytes, start: int, end: int, out: Bytes, at: int, size: int) -> bool:
-    """Decode the base64 text in [start, end) into `size` bytes of `out`.
-
-    Returns whether the text is strict base64.
-    """
+    """Decode into `size` bytes of `out`; return whether the text is strict base64."""
     behind = at + size
     for p in range(start, end, 4):
         bits = np.uint32(0)
@@ -413,7 +402,7 @@ def _body_size(b: Bytes, start: int, end: int, encoding: int) -> Any:
 def _write_properties(
     b: Bytes, pairs: Numbers, count: int, unique: Bytes, counter: int, trailing: bool, out: Bytes, at: int
 ) -> Any:
-    """Write the properties, and return the position after the properties.
+    """Write the properties, and return the position after them.
 
     If `counter` is not negative, a UNIQ_KEY made from `unique` and `counter` is added.
     """
@@ -530,22 +519,18 @@ def _encode(
 
 
 class LineRules(NamedTuple):
-    """The rules for encoding JSON Lines as records.
-
-    Sizes are in bytes; `unique` (uint8) is the first 24 characters of each new UNIQ_KEY.
-    """
+    """The rules for encoding JSON Lines as records; sizes are in bytes."""
 
     ends_properties_with_separator: bool
     body_max: int
     record_max: int
-    unique: Bytes
+    unique: Bytes  # uint8: the first 24 characters of each new UNIQ_KEY
 
 
 def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Numbers:
     """Return the default values for keys that a line does not have.
 
-    `born_timestamp` is in ms since 1970, and each host has eight bytes. Except for the born timestamp and the hosts,
-    all default values are 0.
+    `born_timestamp` is in ms since 1970, and each host has eight bytes. All other values are 0.
     """
     values = np.zeros(KEY_COUNT, np.int64)
     values[BORN_TIMESTAMP] = born_timestamp
@@ -566,13 +551,14 @@ def encode(
     rows: Rows,
     numbers: Numbers,
 ) -> tuple[int, int, int]:
-    """Write plain lines to `out` as records. The first line begins at `position`.
+    """Write plain lines, from `position` on, to `out` as records.
+
+    Stops at a line that is not plain, or when `out` or `rows` has no room for it. Returns the position after the last
+    encoded line, the number of encoded lines, and the new `counter` of new UNIQ_KEYs.
 
     `rows` (RECORD_COLUMNS) describes the records, and `numbers` (int32, as long as `rows`) gets the numbers of their
     queues. `lines` and `out` are uint8 and writable; the last line may have no newline. `place` fills in QUEUEOFFSET,
-    PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs. Encoding stops at a line that is not plain,
-    or when `out` or `rows` has no room for the line. Returns the position after the last encoded line, the number of
-    encoded lines, and the new counter.
+    PHYSICALOFFSET and STORETIMESTAMP.
     """
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,
@@ -604,10 +590,9 @@ def _place(
 def place(out: Bytes, rows: Rows, numbers: Numbers, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
     """Set the offsets and the store time of records that `encode` wrote.
 
-    The first record is placed at the physical offset `offset`. All placed records end at or before the physical offset
-    `limit`. Returns the number of placed records. `next_offsets` (int64) has the next offset of each queue, by the
-    queue's number. Each record increases the next offset of its queue by 1. `stored` is the store time in ms since
-    1970. The placed rows get their queue offset and store time, too.
+    The first one is placed at the physical offset `offset`, and all end at or before `limit`. Returns their number.
+    `next_offsets` (int64) has the next offset of each queue, by its number, which each record increases by 1. `stored`
+    is the store time in ms since 1970. The placed rows get their queue offset and store time, too.
     """
     return int(_place(out, rows, numbers, next_offsets, offset, stored, limit))
 

@@ -77,8 +77,8 @@ def _type_of(kind: Any) -> Any:
 def compile_part(function: Callable[..., Any]) -> Any:
     """Return numba's form of a function that only kernels call.
 
-    numba compiles the function again in each kernel that calls the function. The function must not allocate an array,
-    and must not return an array or a part of an array.
+    It is compiled again in each kernel that calls it. It must not allocate an array, and must not return an array or a
+    part of one.
     """
     # it is inlined, because a call with an array (seven words) costs more than what most parts do; and it counts no
     # references to its arrays, because the kernel has them for as long, and atomic counting was four fifths of the time
@@ -89,8 +89,8 @@ def compile_part(function: Callable[..., Any]) -> Any:
 def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
     """Return an intrinsic that reads a number at a position of a uint8 array.
 
-    The intrinsic loads all bytes of the number at once. Without the intrinsic, numba would load each byte separately.
-    With `swap`, the number in the array is big-endian.
+    It loads all bytes at once; numba would load each one separately. With `swap`, the number in the array is
+    big-endian.
     """
 
     def load(typing_context: Any, array: Any, position: Any) -> Any:
@@ -111,10 +111,9 @@ def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
 
 
 def _storer(bits: int) -> Any:
-    """Return an intrinsic that writes a number at a position of a uint8 array.
+    """Return an intrinsic (array, position, number) that writes a big-endian number.
 
-    The arguments of the intrinsic are the array, the position and the number. The intrinsic writes the number as
-    big-endian, and returns the position.
+    It returns the position after it.
     """
 
     def store(typing_context: Any, array: Any, position: Any, number: Any) -> Any:
@@ -138,8 +137,8 @@ def _storer(bits: int) -> Any:
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Define the intrinsic `prefetch`, which loads an element into the CPU cache.
 
-    The arguments of `prefetch` are an array of one dimension and an index, and the result is 0. A kernel calls
-    `prefetch` some time before the kernel writes the element.
+    Its arguments are an array of one dimension and an index; it returns 0. A kernel calls it some time before it writes
+    the element.
     """
     del typing_context
 
@@ -159,9 +158,8 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -> Any:
     """Define the intrinsic `call_crc32`, which returns `crc32(0, data, length)`.
 
-    The function `crc32` and the data are given as addresses.
-
-    Kernels call this intrinsic, because numba cannot cache a kernel that calls a ctypes function.
+    The function `crc32` and the data are given as addresses, because numba cannot cache a kernel that calls a ctypes
+    function.
     """
     del typing_context, function, data, length
     signature = types.uint32(types.int64, types.int64, types.uint32)
@@ -176,10 +174,7 @@ def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -
 
 
 def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Define the intrinsic `trailing_zeros`, which counts trailing zero bits.
-
-    The argument is a uint64 other than 0, and the result is an int64.
-    """
+    """Define `trailing_zeros` of a uint64 other than 0, an int64."""
     del typing_context, number
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -192,8 +187,8 @@ def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
 def _copy_bytes(typing_context: Any, source: Any, start: Any, target: Any, position: Any, size: Any) -> Any:
     """Define the intrinsic `copy_bytes`, which copies `size` bytes of a uint8 array.
 
-    The arguments are the source array, the position in the source array, the target array, the position in the target
-    array, and the size. The arrays must not overlap. The result is the position after the copy in the target array.
+    It takes an array and a position to copy from, the same to copy to, and the size, and returns the position after the
+    copy. The arrays must not overlap.
     """
     del typing_context
 
@@ -222,8 +217,7 @@ def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, 
 def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any) -> Any:
     """Define the intrinsic `equal_in_block` (array of uint8, position, uint8).
 
-    `equal_in_block` compares 64 bytes of the array, from the position on, with the third argument. Bit i of the result
-    is set if byte i is equal to the third argument.
+    Of 64 bytes from the position on, bit i is set if byte i is equal to the third argument.
     """
     del typing_context, wanted
 
@@ -242,8 +236,8 @@ def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any)
 def _special_in_block(typing_context: Any, array: Any, position: Any) -> Any:
     """Define the intrinsic `special_in_block` (array of uint8, position).
 
-    `special_in_block` tests 64 bytes of the array, from the position on. Bit i of the result is set if byte i is a
-    quote, a backslash, a control character below 32, or not ASCII: these bytes end or spoil a plain JSON string.
+    Of 64 bytes from the position on, bit i is set if byte i is a quote, a backslash, a control character below 32, or
+    not ASCII: these bytes end or spoil a plain JSON string.
     """
     del typing_context
 

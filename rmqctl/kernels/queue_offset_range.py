@@ -25,9 +25,9 @@ _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType
 def add_messages(messages: Rows, spans: Rows) -> int:
     """Extend the queue offset range of each queue by its messages, in log order.
 
-    `messages` are rows of DISPATCH_COLUMNS, and `spans` are rows of QUEUE_SPANS. Returns the number of messages that
-    name LMQ queues. Prepared and rollback records are skipped, because they are in no queue. A message with queue
-    offset 0 begins a new range, because its topic was deleted and created again.
+    Returns the number of messages that name LMQ queues. `messages` are rows of DISPATCH_COLUMNS, `spans` rows of
+    QUEUE_SPANS. Prepared and rollback records are skipped, because they are in no queue. A message with queue offset 0
+    begins a new range, because its topic was deleted and created again.
     """
     named = 0
     for i in range(len(messages)):

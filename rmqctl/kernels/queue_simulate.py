@@ -1,8 +1,8 @@
 """Fill and recover consume queues as a broker does, many messages at once.
 
-`fill` moves the end of a queue in the same way as ConsumeQueue.putMessagePositionInfo, but writes nothing. For each
-queue, `fill` needs the numbers in FILL_STATES. `fill` needs no units. The kernels `recover`, `used_units` and
-`first_reaching` read raw units of 20 bytes.
+`fill` moves the end of a queue as ConsumeQueue.putMessagePositionInfo does, but writes nothing: for each queue, it
+needs the numbers in FILL_STATES, but no units. The kernels `recover`, `used_units` and `first_reaching` read raw units
+of 20 bytes.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
 def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: int, one_by_one: int) -> int:
     """Dispatch messages, from row `row` on, by changing the states of their queues.
 
-    Returns the row at which the kernel stopped. `messages` are rows of DISPATCH_COLUMNS, and `states` are rows of
-    FILL_STATES. The state of queue number n is `states[queues[n]]`. The kernel stops before a message of a batch queue.
-    The kernel also stops before a message with one of the traits `one_by_one`.
+    Returns the row at which the kernel stopped: before a message of a batch queue, or with one of the traits
+    `one_by_one`. `messages` are rows of DISPATCH_COLUMNS, `states` rows of FILL_STATES; that of queue number n is
+    `states[queues[n]]`.
     """
     while row < len(messages):
         message = messages[row]
@@ -88,9 +88,9 @@ def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: 
 
 
 def are_dispatched(messages: Rows) -> Flags:
-    """Return, for each message, whether `fill` dispatches the message.
+    """Return, for each message, whether `fill` dispatches it.
 
-    `messages` are rows of DISPATCH_COLUMNS. Messages of open or rolled-back transactions are not dispatched.
+    `messages` are rows of DISPATCH_COLUMNS. Those of open or rolled-back transactions are not dispatched.
     """
     kind = messages["sys_flag"] & _MASK
     found: Flags = (kind != _PREPARED) & (kind != _ROLLBACK)
@@ -107,9 +107,8 @@ def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, uni
 def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Rows) -> None:
     """Recover consume queues that have one file each, as ConsumeQueue.recover does.
 
-    The state of queue number n is row `rows[n]` of `states` (FILL_STATES). The file of queue n begins at the queue
-    offset `bases[n]`. `raw` (uint8) has the units of all queues, queue by queue. The units of queue n end before
-    `ends[n]`.
+    The state of queue number n is row `rows[n]` of `states` (FILL_STATES); its file begins at the queue offset
+    `bases[n]`. `raw` (uint8) has the units of all queues, queue by queue; those of queue n end before `ends[n]`.
     """
     at = 0
     for number in range(len(rows)):
@@ -130,8 +129,8 @@ def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Ro
 def are_before(states: Rows, log_end: int) -> Flags:
     """Return, for each queue, whether a truncation at `log_end` keeps all units.
 
-    A queue keeps all units if all are on the disk, or all are new, and each points to an offset before `log_end`, and
-    if its last file has a unit. `states` are rows of FILL_STATES.
+    That is so if all are on the disk, or all are new, and each points to an offset before `log_end`, and its last file
+    has a unit. `states` are rows of FILL_STATES.
     """
     are_known: Flags = (states["leads_to"] > 0) & (states["leads_to"] <= log_end) & (states["wrote"] > 0)
     are_new = (states["leads_from"] >= states["leads_to"]) & (states["max_physical_offset"] <= log_end)
@@ -151,8 +150,8 @@ def are_from(states: Rows, log_start: int) -> Flags:
 def used_units(raw: Bytes, count: int, bound: int) -> int:
     """Count the used units at the start of `raw` that point before `bound`.
 
-    At most `count` units are counted. Counting stops at the first unit that is unused, or that points to `bound` or
-    beyond. `raw` is uint8; `bound` is a physical offset.
+    Counting stops at `count`, or at the first unit that is unused, or points to `bound` or beyond. `raw` is uint8;
+    `bound` is a physical offset.
     """
     for unit in range(count):
         at = unit * _UNIT
@@ -166,8 +165,8 @@ def used_units(raw: Bytes, count: int, bound: int) -> int:
 def first_reaching(raw: Bytes, count: int, bound: int) -> int:
     """Return the number of the first unit that points to `bound` or beyond.
 
-    `raw` (uint8) has `count` units, used or unused. `bound` is a physical offset. Returns `count` if no unit points to
-    `bound` or beyond.
+    If there is none, return `count`, the number of units in `raw` (uint8), used or unused. `bound` is a physical
+    offset.
     """
     for unit in range(count):
         if i64(raw, unit * _UNIT) >= bound:

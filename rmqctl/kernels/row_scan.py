@@ -1,9 +1,8 @@
 """Read the fields that RECORD_COLUMNS do not have, from many records at once.
 
-The kernels read fields of a record's head, and the positions of texts. A text is given as a span (start, end). `gather`
-joins the bytes of many spans in the layout of an Arrow array. This module does not decode texts, so the caller must
-check whether the bytes of a text are UTF-8. Most stores have few topics and hosts, so each topic and each host is given
-as its number in a `TextTable`.
+These are fields of a record's head, and texts as spans (start, end). `gather` joins the bytes of many spans in the
+layout of an Arrow array. Texts are not decoded: the caller must check whether they are UTF-8. Most stores have few
+topics and hosts, so each is given as its number in a `TextTable`.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def _hosts_at(row: Row) -> tuple[Int, int, Int, int]:
 
 @inline_kernel
 def text_number(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int) -> Int:
-    """Return the number of a text; -1 if the table does not have the text."""
+    """Return the number of a text; -1 if the table does not have it."""
     slot = table_slot(rows, pool, buffer, start, length, 0)
     return rows[slot].number if rows[slot].used else np.int32(-1)
 
@@ -119,7 +118,7 @@ def _describe(
 class TextTable:
     """A table that numbers texts (bytes) in the order of their first occurrence.
 
-    Only one thread at a time may use a TextTable.
+    Only one thread at a time may use it.
     """
 
     def __init__(self) -> None:
@@ -128,7 +127,7 @@ class TextTable:
         self._known: set[bytes] = set()
 
     def add(self, text: bytes) -> None:
-        """Add a text to the table if the text is not in the table."""
+        """Add a text to the table, unless it is there."""
         if text not in self._known:
             self._known.add(text)
             self.table.add(text, 0, len(self.texts))
@@ -139,8 +138,8 @@ def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, 
     """Return an array of ROW_COLUMNS, with one row for each of `rows`.
 
     `rows` are rows of RECORD_COLUMNS. New topics and hosts are added to the TextTables `topics` and `hosts`. Without
-    `with_values`, tags_code, is_text and the spans stay 0. `is_text` is set if TAGS is valid UTF-8. If `is_text` is not
-    set, `tags_code` (the hash of TAGS) may be wrong.
+    `with_values`, tags_code, is_text and the spans stay 0. If `is_text` is not set, TAGS is not valid UTF-8, and
+    `tags_code` (its hash) may be wrong.
     """
     columns, spans = np.zeros(len(rows), ROW_COLUMNS), no_spans()
     reached = 0
@@ -184,8 +183,8 @@ def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, 
 def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Bytes]:
     """Join the texts of many spans; return (offsets, bytes).
 
-    `offsets` (int32) has the position where each text begins, and then the end of the last text. `bytes` is uint8 and
-    has less than 2 GiB in total.
+    `offsets` (int32) has the position where each text begins, and then the end of the last one. `bytes` is uint8, less
+    than 2 GiB in total.
     """
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -258,8 +257,8 @@ def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Int:
 def pairs(buffer: Bytes, rows: Rows) -> tuple[Numbers, Rows]:
     """Return the positions of the properties of `rows`, as (offsets, pairs).
 
-    `rmqctl.format.properties.decode` finds the same properties. `pairs` are rows of PAIR_COLUMNS. The properties of row
-    i are pairs[offsets[i]] to pairs[offsets[i + 1] - 1].
+    They are those that `rmqctl.format.properties.decode` finds. `pairs` are rows of PAIR_COLUMNS; those of row i are
+    pairs[offsets[i]] to pairs[offsets[i + 1] - 1].
     """
     offsets = np.zeros(len(rows) + 1, np.int32)
     room = int(rows["properties_length"].sum()) // _PAIR_SIZE_MIN + len(rows)

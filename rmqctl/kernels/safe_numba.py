@@ -1,9 +1,8 @@
 """Import numba so that numba ignores the settings file `.numba_config.yaml`.
 
-numba reads `.numba_config.yaml` from the current folder when numba is imported, and again at each compilation. A
-`.numba_config.yaml` can set the folder from which numba loads compiled code. If the current folder is a store, anybody
-may have put a `.numba_config.yaml` there. Only this module imports numba. numba still reads the environment variables
-`NUMBA_*`.
+numba reads it from the current folder when it is imported, and again at each compilation. It can set the folder from
+which numba loads compiled code, and if the current folder is a store, anybody may have put it there. Only this module
+imports numba, which still reads the environment variables `NUMBA_*`.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _no_yaml() -> Iterator[None]:
-    """Prevent numba from importing YAML.
+    """Prevent numba from importing YAML, without which it cannot read the file.
 
-    Without YAML, numba cannot read `.numba_config.yaml`. The warning of numba about `.numba_config.yaml` is not shown.
+    Its warning about `.numba_config.yaml` is not shown.
     """
     before = {name: sys.modules.pop(name) for name in ("yaml",) if name in sys.modules}
     sys.modules["yaml"] = None  # type: ignore[assignment]  # Python's way to say that an import fails

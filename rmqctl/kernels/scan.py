@@ -1,8 +1,8 @@
 """The kernel that decodes many records of a log file at once, into columns.
 
-`walk` reads only good messages, by the rules of `rmqctl.format.message`. `walk` stops before a blank, zeros, a damage,
-or a record that is not completely in the buffer. The one-record decoder continues where `walk` stops, and reports
-damages. A test compares `walk` with the one-record decoder on every test store and on every kind of damage.
+`walk` reads only good messages, by the rules of `rmqctl.format.message`. It stops before a blank, zeros, a damage, or a
+record that is not completely in the buffer; there, the one-record decoder continues and reports damages. A test
+compares both on every test store and on every kind of damage.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _body_crc_is_right(
 def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: int, end: int) -> bool:
     """Return whether `__CRC32#` at a record's end is right or missing.
 
-    The result is False if the last bytes are only partly like `__CRC32#`. If the result is False, the one-record
-    decoder decides whether the record is good.
+    False also if the last bytes are only partly like `__CRC32#`. The one-record decoder then decides whether the record
+    is good.
     """
     named = True
     for i in range(8):
@@ -156,10 +156,10 @@ def walk(
 ) -> int:
     """Fill `columns` with the good messages at the start of `buffer`.
 
-    Returns the number of good messages. `columns` are rows of RECORD_COLUMNS. `buffer` is uint8 and contiguous. The
-    first byte of `buffer` is at physical offset `base`. `room` is the number of bytes from `base` to the end of the
-    file. The kernel stops at the first place that is not a good message, at the buffer's end, or when `columns` is
-    full. Without `check_bodies`, a message with a wrong BODYCRC is treated as good. The kernel runs without the GIL.
+    Returns their number. It stops at the first place that is not a good message, at the buffer's end, or when `columns`
+    (rows of RECORD_COLUMNS) is full. `buffer` is uint8 and contiguous, with its first byte at physical offset `base`.
+    `room` is the number of bytes from there to the end of the file. Without `check_bodies`, a message with a wrong
+    BODYCRC counts as good. The kernel runs without the GIL.
     """
     count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

@@ -1,8 +1,7 @@
 """A kernel that hashes what copies of one message have in common.
 
-Copies have the same topic, UNIQ_KEY, body checksum and body length.
-Equal messages have equal hashes. Different messages can also have equal hashes, so a caller must compare the messages
-whose hashes are equal.
+This is the topic, UNIQ_KEY, body checksum and body length. Different messages can have equal hashes, too, so a caller
+must compare them.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ def send_hashes(
 ) -> tuple[Numbers, Flags]:
     """Return a hash (int64) for each message, and whether its UNIQ_KEY is ASCII.
 
-    The UNIQ_KEY of message i has the bytes [starts[i], starts[i] + lengths[i]) of `buffer`. `topics` are the topics'
-    seeds (uint64). `body_crcs` and `body_lengths` are as stored.
+    That of message i has the bytes [starts[i], starts[i] + lengths[i]) of `buffer`. `topics` are the topics' seeds
+    (uint64). `body_crcs` and `body_lengths` are as stored.
     """
     bodies = np.bitwise_xor(body_crcs.astype(np.uint64) << _HALF, body_lengths.astype(np.uint64))
     out, is_ascii = np.empty(len(starts), np.uint64), np.empty(len(starts), np.bool_)
@@ -56,7 +55,7 @@ def send_hashes(
 
 
 def send_hash(topic: str, unique_key: str, body_crc: int, body_length: int) -> int:
-    """Return the hash of one message, which `send_hashes` also returns."""
+    """Return the hash of one message, as `send_hashes` does."""
     key = np.frombuffer(unique_key.encode("utf-8", "surrogatepass"), np.uint8)
     start, length, crc, body = (np.array([number], np.int64) for number in (0, len(key), body_crc, body_length))
     found, _ = send_hashes(key, start, length, np.array([topic_seed(topic)], np.uint64), crc, body)

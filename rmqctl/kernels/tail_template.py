@@ -1,12 +1,13 @@
 """Layouts of record tails. With layouts, most tails are not parsed.
 
 The tail of a record is the part after its body: the topic, the length of the properties, and the properties. A producer
-usually sends many messages with the same topic and the same property names. The tails of messages with the same topic
-and the same property names differ only in the values of the properties. Most tails are compared with a layout, 64 bytes
-at once, and are not parsed. A layout keeps one tail as an example. In a layout, `fixed` marks the bytes that belong to
-no value, and `ends` marks the bytes that end a value. A tail fits a layout if the tail has the lengths of the example,
-equal bytes where `fixed` marks a byte, and ends of values exactly where `ends` marks a byte. Tails that fit one layout
-have the same topic, and have their values at the same positions. A tail longer than LENGTH_MAX has no layout.
+usually sends many messages with the same topic and property names, whose tails differ only in the values of the
+properties. So most tails are not parsed, but compared with a layout, 64 bytes at once.
+
+A layout keeps one tail as an example. `fixed` marks the bytes that belong to no value, and `ends` those that end a
+value. A tail fits if it has the lengths of the example, equal bytes where `fixed` marks a byte, and ends of values
+exactly where `ends` does. It then has the same topic, and its values at the same positions. A tail longer than
+LENGTH_MAX has no layout.
 """
 
 from __future__ import annotations
@@ -34,25 +35,19 @@ _MISSES_PER_LESSON = 8  # if there are too many different tails, most of them sh
 
 
 class TailLayouts(NamedTuple):
-    """A table of tail layouts, with one layout in each row.
+    """A table of tail layouts, with one layout in each row."""
 
-    A row has an example of a tail, the bits `fixed` and `ends`, and the spans of the values. `lengths` has the lengths
-    of the tail and of its topic, in bytes. Lengths of 0 mean that the row has no layout. The spans are counted from the
-    start of the tail. For each queue of the topic, `slots` has the slot of the queue in a QueueTable (-1: not known).
-    The lowest bits of the queueId are the index into `slots`.
-    """
-
-    lengths: Numbers
-    texts: Any
-    fixed: Any
-    ends: Any
-    spans: Numbers
-    slots: Numbers
+    lengths: Numbers  # of the tail and of its topic, in bytes; 0: the row has no layout
+    texts: Any  # the example of a tail
+    fixed: Any  # bits
+    ends: Any  # bits
+    spans: Numbers  # of the values, from the start of the tail
+    slots: Numbers  # of the topic's queues in a QueueTable (-1: not known), by the lowest bits of the queueId
     misses: Any
 
 
 def no_layouts(values: int) -> TailLayouts:
-    """Return an empty table. Each layout of the table has room for `values` values."""
+    """Return an empty table, with room for `values` values in each layout."""
     count = 1 << _COUNT_BITS
     bits = (count, _BLOCKS)
     return TailLayouts(
@@ -64,10 +59,7 @@ def no_layouts(values: int) -> TailLayouts:
 
 @inline_kernel
 def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: int) -> Any:
-    """Return the number of the table row for the layout of the tail [start, end).
-
-    The second result is True if the row has the layout of the tail.
-    """
+    """Return the table row for the layout of a tail [start, end), and if it fits."""
     length = end - start
     mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD
     row = np.int64(mixed >> _SHIFT)
@@ -91,7 +83,7 @@ def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: i
 def learn(layouts: Any, row: int, buffer: Bytes, start: int, end: int, topic_length: int, spans: Numbers) -> None:
     """Store the layout of a tail in row `row` of the table.
 
-    `spans` has the positions of the property values in the buffer. The span of a missing property is (0, 0).
+    `spans` has the positions of the property values in the buffer, (0, 0) for a missing property.
     """
     layouts.misses[0] += 1
     if end - start > LENGTH_MAX or (layouts.lengths[row, 0] and layouts.misses[0] % _MISSES_PER_LESSON):

@@ -1,4 +1,4 @@
-"""Compile kernels, or load them from the cache, before a kernel is needed."""
+"""Compile kernels, or load them from the cache, before they are needed."""
 
 from __future__ import annotations
 
@@ -45,12 +45,10 @@ def runs_plain(module: KernelModule) -> bool:
 
 
 def warm_up(*modules: KernelModule, size: int | None = None) -> None:
-    """Compile or load the kernels of these modules.
+    """Compile or load the kernels of these modules, without a cache if need be.
 
-    If the cache cannot be used, the kernels are compiled without a cache.
-
-    `size` is the size of the input in bytes. For a small input, the kernels run as plain Python, because compiling or
-    loading kernels would take more time. Pass `size` only if all kernels that you call can run as plain Python.
+    `size` is the size of the input in bytes. For a small one, the kernels run as plain Python, because compiling or
+    loading would take more time. Pass it only if all kernels that you call can run as plain Python.
     """
     names = {module.__name__ for module in modules}
     with _LOCK:

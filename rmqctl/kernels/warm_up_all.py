@@ -23,10 +23,9 @@ MODULES = (
 def warm_up_all(cache: KernelCache, on_done: Callable[[int, int], None]) -> list[str]:
     """Compile each kernel that `cache` does not have.
 
-    Each process opens the cache by itself (`find_cache`).
-
-    After each module, `on_done` is called with the number of finished modules and the number of all modules. Returns
-    the names of the modules that could not be cached, for example because the disk is full.
+    Returns the names of the modules that could not be cached, for example because the disk is full. Each process opens
+    the cache by itself (`find_cache`). After each module, `on_done` is called with the number of finished modules and
+    the number of all modules.
     """
     workers = min(len(os.sched_getaffinity(0)), len(MODULES))
     with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
