@@ -41,8 +41,8 @@ ENTRIES = dtype_of(INDEX_ENTRY)
 def row_type(*fields: str) -> np.dtype[Any]:
     """Return a dtype for the rows or the state of a numba kernel.
 
-    The dtype is packed, in the machine's byte order. Each argument is a numpy type code, followed by the names of the
-    fields with this type.
+    It is packed, in the machine's byte order. Each argument is a numpy type code, followed by the names of the fields
+    with this type.
 
     >>> row_type("i8 position", "i4 size queue").itemsize
     16

@@ -64,7 +64,6 @@ def _confirm(state: Row, queue: int, offset: int, runs: Rows, used: int) -> int:
 
 @inline_kernel
 def _compare(message: Row, state: Row, units: Rows) -> int:
-    """Return the verdict on a message whose unit is in the window `units`."""
     at = (message.queue_offset - state.window_start) * _UNIT
     physical_offset = i64(units, at)
     size = i32(units, at + _SIZE)

@@ -180,7 +180,6 @@ class QueueTable:
         self._count += 1
 
     def _make_room(self, topic_length: int) -> None:
-        """Make room for one more queue with a topic of `topic_length` bytes."""
         if 2 * self._count >= len(self.rows):
             self._grow()
         while self._used + topic_length > len(self.pool):

@@ -31,7 +31,6 @@ ROOM_OF_A_LINE = 1024  # for the parts of a line that are not counted separately
 
 
 def _texts() -> list[str]:
-    """Return the constant texts of a line, which surround the values."""
     found, quote = [], ""
     for key in RECORD_KEYS:
         quoted = '"' if key in TEXT_KEYS else ""

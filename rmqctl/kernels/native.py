@@ -174,7 +174,7 @@ def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -
 
 
 def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Define `trailing_zeros` of a uint64 other than 0, an int64."""
+    """Define `trailing_zeros` of a uint64 other than 0, which returns an int64."""
     del typing_context, number
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

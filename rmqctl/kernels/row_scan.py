@@ -60,7 +60,7 @@ _PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 after it
 
 @inline_kernel
 def _hosts_at(row: Row) -> tuple[Int, int, Int, int]:
-    """Return the positions and sizes of a record's born host and store host."""
+    """Return position and size of the born host, then of the store host."""
     born_size = _V6 if row.sys_flag & _BORN_V6 else _V4
     store_size = _V6 if row.sys_flag & _STORE_V6 else _V4
     return row.position + _BORNHOST, born_size, row.position + _STORE_HOST_AT + born_size - _V4, store_size

@@ -202,7 +202,6 @@ class MappedFile:
         return data[: used_length(data)] if len(data) == size else None
 
     def _content_of(self, start: int, end: int) -> bytes | None:
-        """Return `content` if [start, end) is inside the file, and None otherwise."""
         return self.content if 0 <= start <= end <= self.size else None
 
     def _open(self) -> int:

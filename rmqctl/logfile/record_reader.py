@@ -197,7 +197,6 @@ class RecordReader:
         )
 
     def _bodiless(self, position: int, size: int, magic: int, topic_length_at: int) -> Message:
-        """Return a record that is too large for memory, without its body."""
         raw = self.file.read_exact(position, HEAD_SIZE_MAX)
         fields = message.head_of(raw).struct.unpack_from(raw)
         length_size = message.topic_length_size(magic)

@@ -132,7 +132,7 @@ class WritableMappedFile(MappedFile):
         return position, end
 
     def _map(self) -> MappedMemory | None:
-        """None without `mapped`, or after a failed allocation of disk blocks."""
+        """Return None without `mapped`, or after a failed allocation of disk blocks."""
         if self._mapped:
             self._memory = MappedMemory(self._writable, self._open(), self.size, self.wrote_position)
         return self._memory

@@ -77,7 +77,7 @@ class BrokerRequests:
         return None if body is None else self._decoded(code, body)
 
     def _body_or_none(self, code: RequestCode) -> bytes | None:
-        """None if the broker does not support the request, or answers with SYSTEM_ERROR."""
+        """Return None if the broker does not know the request, or answers SYSTEM_ERROR."""
         try:
             return self._client.invoke(code).body
         except RequestRefused as refused:

@@ -1,4 +1,4 @@
-"""How the bodies of messages are shown, and how they are matched."""
+"""The bodies of messages: to show them, and to match them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Bodies:
-    """How bodies are read and shown, and how many could not be.
+    """Reads and shows bodies, and counts those that it could not decompress.
 
     `encoding` is none, utf8 (decompressed, as text), hex or base64 (both as stored). `charset` is that of the text: a
-    name that Python knows, or None for UTF-8. `failed` counts the bodies that could not be decompressed, and `failure`
-    says why the first one could not. Any thread may call this object.
+    name that Python knows, or None for UTF-8. `failed` is the count, and `failure` says why the first one could not be
+    decompressed. Any thread may call this object.
     """
 
     def __init__(self, encoding: str = "none", charset: str | None = None) -> None:

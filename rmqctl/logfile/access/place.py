@@ -147,7 +147,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _has_link(path: Path) -> bool:
-    """Folders above the path count."""
+    """Return whether a path, or a folder above it, is a link."""
     return any(os.path.islink(folder) for folder in (path, *path.parents))
 
 

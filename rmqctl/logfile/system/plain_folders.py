@@ -110,7 +110,7 @@ def _read_file(folder: int) -> list[PlainFile] | None:
 
 
 def _small_content(descriptor: int, size: int) -> bytes | None:
-    """None if the file is not small, or the read is incomplete."""
+    """Return None if the file is not small, or the read is incomplete."""
     if size > SMALL_FILE and _may_have_data(descriptor, SMALL_FILE):
         return None
     start = min(size, SMALL_FILE)

@@ -330,7 +330,7 @@ class WritableStorage(Storage):
             return self._make_file(name, folder)
 
     def _make_file(self, name: str, folder: int) -> int:
-        """Delete an existing file, which may have a second name (a hard link)."""
+        """Create a file; an existing one, which may have a hard link, is deleted first."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = place.mode_of_new_folder(folder) & place.FILE_MODE
         try:

@@ -343,7 +343,7 @@ class MessageStore:
         log.queue.close()
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Look for new log files if the physical offset is in none."""
+        """Return a record; look for new log files if its offset is in none."""
         log = self._before.commit_log
         if log.queue.find(physical_offset) is None:
             log.queue.refresh()

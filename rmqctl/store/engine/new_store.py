@@ -69,7 +69,7 @@ class NewStore:
                 self._storage.remove_folder(made)
 
     def _missing(self, folder: Path) -> Iterator[Path]:
-        """`folder` itself may be among them."""
+        """Yield the missing folders: `folder` and those above it."""
         while not self._exists(folder):
             yield folder
             folder = folder.parent

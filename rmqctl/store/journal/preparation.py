@@ -124,7 +124,6 @@ def _pre_image(storage: Storage, root: Path, number: int, path: str, changes: Se
 
 
 def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
-    """Yield what each change overwrites or cuts off in a file of `size` bytes."""
     for change in changes:
         if isinstance(change, Resize):
             yield min(size, change.size), size

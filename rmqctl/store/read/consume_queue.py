@@ -89,7 +89,7 @@ class UsedTest(Protocol):
 
 
 def _end_of_data(file: MappedFile, unit_size: int) -> int:
-    """How many slots at the start of a file may have data."""
+    """Return how many slots at the start of a file may have data."""
     return -(-file.known_data_end // unit_size)
 
 
@@ -201,7 +201,7 @@ class _Units:
         return None
 
     def _used_in(self, file: MappedFile, used: UsedTest) -> int:
-        """If all slots in use are in the file's first block, one read is enough."""
+        """Count the slots in use; if they end in the first block, one read is enough."""
         slots = _Slots(file, self.unit_size)
         count = self.slots_of(file)
         ends_in_first_block = count > _SLOTS_OF_BLOCK and not slots.has(_SLOTS_OF_BLOCK - 1, used)

@@ -52,7 +52,7 @@ class ConsumeQueueExt:
         return file.file_from_offset + at
 
     def _unit_at(self, address: int) -> tuple[int, int] | None:
-        """Return (size, tagsCode), or None if the size does not fit the bitmap's length."""
+        """Return (size, tagsCode); None if there is none, or the bitmap has another size."""
         offset = ext_offset(address)
         file = self.queue.find(offset)
         if file is None:

@@ -323,7 +323,7 @@ class ReadOnlyStore:
         return tags_code(message.properties)
 
     def _tags_code_of(self, unit: CqUnit, message: Message) -> int:
-        """If the extension lacks the unit's extension unit, it is the hashCode of TAGS."""
+        """Return the hashCode of TAGS if the extension has no unit at the address."""
         if not is_ext_address(unit.tags_code):
             return unit.tags_code
         extension = self.extensions.get((message.topic, message.queue_id))
@@ -402,7 +402,7 @@ class ReadOnlyStore:
         return self._topic_names[part]
 
     def _files_of(self, part: str, topic: str, configured: int | None) -> Iterator[tuple[int, MappedFileQueue]]:
-        """Whatever in the topic's folder belongs to no queue is added to `foreign`."""
+        """Add what belongs to no queue in the topic's folder to `foreign`."""
         if topic not in self._topics_in(part):
             return
         folder = f"{self.path.part(part)}/{topic}"
@@ -418,7 +418,7 @@ class ReadOnlyStore:
                 yield int(name), files
 
     def _folder_names(self, text: str) -> list[str]:
-        """Other entries of the folder are added to `foreign`."""
+        """Add all other entries of the folder to `foreign`."""
         try:
             entries = self.storage.kinds(text)
             is_link_out = not entries and self.storage.entry(Path(text)).kind is Kind.LINK_OUT
@@ -443,7 +443,7 @@ class ReadOnlyStore:
     def _files(
         self, folder: str, configured: int | None = None, plain: list[PlainFile] | None = None
     ) -> MappedFileQueue | None:
-        """`plain` is as in MappedFileQueue. None if the folder cannot be read."""
+        """Return None if the folder cannot be read; `plain` is as in MappedFileQueue."""
         try:
             files = MappedFileQueue(self.storage, [folder], configured, plain)
         except OSError as error:
@@ -458,7 +458,7 @@ class ReadOnlyStore:
         self._leave_unread(folder)
 
     def _leave_unread(self, folder: Path) -> None:
-        """`queues` may then lack queues of this folder."""
+        """Note in `_unread` that `queues` may lack queues of this folder."""
         self._unread.add(folder.relative_to(self.path.root).parts)
 
     def _not_ours(self, path: Path, kind: Kind) -> Damage:

@@ -36,7 +36,7 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
 
 
 def _most_common(sizes: list[int], default: int) -> int:
-    """Of several equally common sizes, the first."""
+    """Return the most common size; of several, the first."""
     return Counter(sizes).most_common(1)[0][0] if sizes else default
 
 

@@ -326,7 +326,7 @@ class RecoveredQueue:
         return physical_offset + (1 if self._state["by_start"] else size)
 
     def _file_at(self, queue_offset: int) -> MappedFile | None:
-        """Of several files with the unit, the last one counts."""
+        """Return the last of several files with the unit."""
         files = chain(self._files[-1:], self._files, self._left_out)
         return next((file for file in files if 0 <= queue_offset - _base_of(file) < self._table.units_a_file), None)
 
@@ -352,7 +352,7 @@ class RecoveredQueue:
         self._files = self._files[:number]
 
     def _delete_last(self) -> None:
-        """Afterwards, the previous file counts as full."""
+        """Delete the last file; the previous one then counts as full."""
         state = self._state
         base = int(state["base"])
         state["wrote"] = self._table.units_a_file
@@ -406,7 +406,7 @@ def _base_of(file: MappedFile) -> int:
 
 
 def _unit_of(file: MappedFile | None, queue_offset: int) -> tuple[int, int]:
-    """Missing bytes of the file read as zeros."""
+    """Return physical offset and size of a unit; missing bytes read as zeros."""
     raw = file.read((queue_offset - _base_of(file)) * _UNIT_SIZE, _UNIT_SIZE) if file is not None else b""
     physical_offset, size, _ = CQ_UNIT.struct.unpack(raw.ljust(_UNIT_SIZE, b"\0"))
     return physical_offset, size

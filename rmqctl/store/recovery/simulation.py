@@ -351,7 +351,7 @@ class RestartSimulation:
                 reput.on_messages(item.result.messages, log_end)
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
-        """Files of 0 bytes are among them, wherever they are."""
+        """Return the log files after the log's end, and all of 0 bytes."""
         files = filter(self._log.loads, self._store.commit_log.queue.files)
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
 

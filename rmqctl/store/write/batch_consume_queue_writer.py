@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class BatchConsumeQueueWriter:
     """Appends units to one batch consume queue.
 
-    `max_physical_offset` is the physical offset after the record of the last unit. `max_offset` is the next queue
-    offset. Methods raise OSError.
+    `max_physical_offset` is where the record of the last unit ends, `max_offset` the next queue offset. Methods raise
+    OSError.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, max_offset: int = 0) -> None:

@@ -376,7 +376,7 @@ class CommitLogWriter:
         return file
 
     def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
-        """If not, the property INNER_MULTI_QUEUE_OFFSET does not change."""
+        """Return False if INNER_MULTI_QUEUE_OFFSET does not change."""
         if not self._settings.multi_dispatch or not message.properties.get(properties.INNER_MULTI_DISPATCH, "").strip():
             return False
         return self._settings.profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
@@ -454,7 +454,7 @@ def _has_failed(results: list[PutMessageResult]) -> bool:
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:
-    """Return whether it is not delayed, not for LMQ, and no inner batch."""
+    """Return False for delayed messages, those for LMQ, and inner batches."""
     return not (message.sys_flag & INNER_BATCH) and _NOT_PLAIN.isdisjoint(message.properties)
 
 

@@ -181,7 +181,7 @@ def _message_at(store: IndexedStore, offset: int) -> Message | None:
 
 
 def _log_has_tags(store: IndexedStore) -> bool:
-    """Only the first records of some log files are examined."""
+    """Examine only the first records of some log files."""
     files = store.commit_log.files_in_use()
     for file in files[:: max(len(files) // SAMPLE_FILES, 1)]:
         for found in islice(store.commit_log.scan(start=file.file_from_offset, stop=file.end), SAMPLE_RECORDS):
