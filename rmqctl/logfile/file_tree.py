@@ -107,7 +107,7 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """If the name with its suffix would be too long, a hash replaces it."""
+    """Append a suffix to the name; if that is too long, a hash replaces the name."""
     raw = path.name.encode("utf-8", "surrogateescape")
     name = path.name if len(raw) + len(suffix) <= NAME_MAX else blake2b(raw, digest_size=16).hexdigest()
     return path.with_name(name + suffix)

@@ -36,7 +36,7 @@ _BEGINNINGS = tuple((kind + _FIELD_SEPARATOR).encode() for kind in (PUB, *_FIELD
 
 
 class ClientRecord(NamedTuple):
-    """What a client recorded about one message; None: the client did not record it."""
+    """A client's record about one message; None: the client did not record it."""
 
     kind: str  # Pub, SubBefore, SubAfter, EndTransaction or Recall
     msg_id: str  # UNIQ_KEY

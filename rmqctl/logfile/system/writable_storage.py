@@ -455,8 +455,8 @@ class WritableStorage(Storage):
         """Lock the store with RocketMQ's lock; None if another process has it.
 
         It is an fcntl lock on byte 0, length 1, of a file with the content `lock`; an existing file keeps its content
-        and time. Returns the descriptor that has the lock. It is lost if this process closes any descriptor of the
-        locked file: do not open the file again until then.
+        and time. Returns the descriptor that has the lock. The lock is lost if this process closes any descriptor of
+        the file, so do not open the file again before the lock is released.
         """
         is_new = self.entry(path).kind is Kind.MISSING
         with self._in(path) as (name, folder):

@@ -32,7 +32,7 @@ ENDS_KEPT = 65536  # of transfers that the slave has not reported: 2 GiB in tran
 
 
 class Master(Protocol):
-    """What HAConnection uses of HAService."""
+    """The part of HAService that HAConnection uses."""
 
     log: LogSource
     conf: HAConf

@@ -5,11 +5,9 @@ reports each damage and reads to the end of the last file; after a damage, it co
 lengths and the right PHYSICALOFFSET.
 
 The log ends where a record would begin with eight zero bytes. A broker leaves only zeros after it: in the rest of the
-last file, and in files allocated in advance. Any other byte there is damage:
-
-- `hole`: zeros in a log file are followed by whole records;
-- `bytes-behind-end`: they are followed by data without a whole record;
-- `no-blank`: a log file does not end with a blank, although the next file continues the log.
+last file, and in files allocated in advance. Any other byte there is damage: `hole` if whole records follow the zeros
+of a log file, and `bytes-behind-end` if only other data does. `no-blank` is a log file that does not end with a blank,
+although the next file continues the log.
 """
 
 from __future__ import annotations
@@ -87,7 +85,7 @@ class CommitLog:
     """The files of the commit log.
 
     A scan calls `on_progress` every few MiB, with the number of bytes read since the last call. `entries_in` is the
-    folder of DLedger's log files, where each record has a header before it, or None.
+    folder of DLedger's log files, or None; there, each record has a header before it.
     """
 
     def __init__(self, queue: MappedFileQueue, entries_in: Path | None = None) -> None:
@@ -109,8 +107,8 @@ class CommitLog:
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
         """Return the message, blank or damage at a physical offset.
 
-        None means eight zero bytes. Where no file is, this is the Damage `outside-log`; in a file that cannot be read,
-        `unreadable`.
+        None if eight zero bytes are there. If no file contains the offset, it is Damage `outside-log`, and `unreadable`
+        if the file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -121,7 +119,10 @@ class CommitLog:
             return _unreadable(file, physical_offset, error)
 
     def with_shifted(self, items: Iterable[T], on_damage: Callable[[Damage], object]) -> Iterator[T | Damage]:
-        """Yield items, damage in `shifted_parts`; `on_damage` gets it whole. OSError."""
+        """Yield items, damage in `shifted_parts`; `on_damage` gets it whole.
+
+        Raises OSError.
+        """
         for item in items:
             if isinstance(item, Damage):
                 on_damage(item)
@@ -206,7 +207,7 @@ class CommitLog:
     def path_of(self, physical_offset: int) -> str:
         """Return the name of the file that contains a physical offset.
 
-        Where no file is, this is the last file before the offset, or "" if all begin after it.
+        If none does, it is the last file before the offset, or "" if all begin after it.
         """
         file = self.queue.at_or_before(physical_offset)
         return file.name if file else ""
@@ -291,7 +292,7 @@ class CommitLog:
         return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
 
     def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Without the physical offset `start`, these are all items of the file."""
+        """Return the items of the file from the physical offset `start` on, or all."""
         reader = self._reader_of(file)
         position: int | None = 0
         if start is not None and start > file.file_from_offset:
@@ -299,7 +300,7 @@ class CommitLog:
         return FileScan(file, position, reader=reader).items(end_position(file)) if position is not None else iter(())
 
     def _reader_of(self, file: MappedFile) -> type[RecordReader]:
-        """In a DLedger store, log files from before DLedger have no DLedger headers."""
+        """Read log files from before DLedger, in a DLedger store, without its headers."""
         return EntryReader if file.path.parent == self._entries_in else RecordReader
 
     def _files_from(self, start: int | None) -> Sequence[MappedFile]:
@@ -343,7 +344,7 @@ class CommitLog:
         items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Between the files' items, it yields the damages between successive files."""
+        """Yield the files' items, and the damages between successive files."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)

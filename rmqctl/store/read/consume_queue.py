@@ -162,7 +162,7 @@ class _Units:
                 yield from self._parts_of(file, base, slot, stop)
 
     def _parts_of(self, file: MappedFile, base: int, slot: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
-        """As `parts`; `base` is the number of the file's first slot."""
+        """Yield the slots as `parts` does; `base` is the number of the file's first one."""
         data_end = min(stop, base + _end_of_data(file, self.unit_size))
         while slot < data_end:
             hole_end = min(base + file.next_data((slot - base) * self.unit_size) // self.unit_size, data_end)
@@ -181,7 +181,7 @@ class _Units:
             yield slot, stop - slot, b""
 
     def blocks_backwards(self) -> Iterator[tuple[int, bytes]]:
-        """As `blocks`, of all slots, from the last block to the first."""
+        """Yield all slots as `blocks` does, from the last block to the first."""
         for file in reversed(self.queue.files):
             base = file.file_from_offset // self.unit_size
             stop = min(self.slots_of(file), _end_of_data(file, self.unit_size))
@@ -339,9 +339,9 @@ class ConsumeQueue:
         """Return the min offset that a broker sets when it loads the queue.
 
         As in RocketMQ's ConsumeQueue.correctMinOffset, it is the queue offset of the first unit in the first queue
-        file, pre-blank or not, that points to `min_physical_offset` or later, and 0 if there is none. `end` is the
-        queue offset after the last loaded unit. With `expired_begins_at_end` (5.x), it is the min offset of a queue
-        whose last unit points before `min_physical_offset`.
+        file, pre-blank or not, that points to `min_physical_offset` or later, and 0 if there is none. With
+        `expired_begins_at_end` (5.x), it is `end`, the queue offset after the last loaded unit, if the last unit points
+        before `min_physical_offset`.
         """
 
         def reached(queue_offset: int) -> bool:

@@ -454,10 +454,10 @@ def correct_min_offset(queue: QueueView, log_start: int, rules: StartRules) -> i
 
 
 def _bisected_min_offset(queue: QueueView, log_start: int) -> int:
-    """As ConsumeQueue.correctMinOffset of 5.x, by binary search in the first file.
+    """Find the min offset by binary search in the first file, as 5.x does.
 
-    The search begins at the old min offset, or at the start of the first file if that is later, and ends at the file's
-    end.
+    The search (ConsumeQueue.correctMinOffset) begins at the old min offset, or at the start of the first file if that
+    is later, and ends at the file's end.
     """
     start = max(queue.min_offset, queue.first)
     high = queue.first + queue.readable - 1

@@ -76,7 +76,7 @@ class TransferLimits(NamedTuple):
     bytes_in_disk: int = 65_536
     count_in_disk: int = 8
     memory_bytes: int | None = None
-    """The newest so many bytes of the log are in memory (broker: 40 % of RAM); None: all."""
+    """So many bytes at the end of the log are in memory (broker: 40 % of the RAM); None: all."""
 
 
 BROKER_LIMITS = TransferLimits()
