@@ -1,7 +1,6 @@
 """The records of a log as rows, for `rmqctl dump`.
 
-The records are selected by filters, by ranges, or as the last N records. New records can be shown while a broker writes
-them.
+They are selected by filters, by ranges, or as the last N. New records can be shown while a broker writes them.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ OUT_SIZE = 4 * 1024 * 1024
 class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
-    `on_damage` is called with each damage in the selected range. The `message` of this damage is None. `damages`
-    counts the calls of `on_damage`. `matched` and `damaged_rows` count the rows in the blocks of `lines`, the caller
-    others. If a broker cuts the log during `follow`, `on_cut` is called with the physical offset of the cut.
-    `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are read.
+    `on_damage` is called with each damage in the selected range, without its `message`; `damages` counts the calls.
+    `matched` and `damaged_rows` count the rows in the blocks of `lines`, the caller others. If a broker cuts the log
+    during `follow`, `on_cut` is called with the physical offset of the cut. `incomplete` is set if a part of the log
+    was unreadable. `summary` is updated while the rows are read.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Dump:
 
     @property
     def undecoded(self) -> Bodies:
-        """Return what counts the bodies that could not be decompressed.
+        """The count of bodies that could not be decompressed.
 
         Those of the condition are preferred to those of the rows, which are the same or fewer.
         """
@@ -84,10 +83,7 @@ class Dump:
         return match.bodies if match is not None and match.bodies.failed else self._bodies
 
     def warm_up(self, *, with_lines: bool) -> None:
-        """Compile or load the kernels that `rows` needs.
-
-        With `with_lines`, also compile or load the kernels for `lines`.
-        """
+        """Compile or load the kernels for `rows`, and with `with_lines` for `lines`."""
         from rmqctl.kernels import filter_scan, scan
 
         warm_up(scan, filter_scan, *([json_lines] if with_lines else []), size=self._log.queue.allocated)
@@ -110,7 +106,7 @@ class Dump:
     def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
         """Yield the rows as blocks of many JSON Lines.
 
-        The kernel writes most rows. `to_line` writes the rows that the kernel cannot write.
+        `to_line` writes those that the kernel cannot write.
         """
         self.warm_up(with_lines=True)
         writer = LineWriter(self._wanted, self._bodies.encoding)
@@ -138,18 +134,14 @@ class Dump:
         return self._log.with_shifted(scan, self._hear)
 
     def _stop(self, end: int | None) -> int | None:
-        """Return the physical offset where reading stops: at `end` or earlier.
-
-        If the range of the filter ends before `end`, reading stops at the end of this range. The result is None if
-        reading stops at the log's end.
-        """
+        # Return the physical offset where reading stops, at `end` or earlier; None: at the log's end.
         return min((offset for offset in (end, self._wanted.to_offset) if offset is not None), default=None)
 
     def tail(self, count: int, end: int | None = None) -> list[Row]:
         """Return the last `count` rows before physical offset `end`.
 
-        Records can only be read forwards. Therefore the function starts near `end`, and starts again at an earlier
-        offset if it finds fewer than `count` rows.
+        Records can only be read forwards: reading starts near `end`, and again at an earlier offset if there are too
+        few.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         last, _ = self._log.end() if end is None else (end, None)
@@ -192,11 +184,10 @@ class Dump:
         return [row for rows in (*before, *behind) for row in rows]
 
     def follow(self, *, tail: int | None = None, from_start: bool = False) -> Iterator[Row]:
-        """Yield new rows while a broker appends records.
+        """Yield new rows while a broker appends records, each once.
 
-        With `tail`, the function first yields the last `tail` rows. With `from_start`, the function first yields all
-        earlier rows that the filter selects. Each row is yielded once. Without `to_offset` in the filter, the function
-        never stops.
+        With `tail`, the last `tail` rows come first; with `from_start`, all earlier rows that the filter selects.
+        Without `to_offset` in the filter, this never ends.
         """
         end = end_of_records(self._log)
         if tail is not None:
@@ -213,7 +204,6 @@ class Dump:
             yield from self._rows_of(item)
 
     def _rows_of(self, item: ScanItem) -> list[Row]:
-        """Return the row of an item, or no row if the filter does not select the item."""
         if isinstance(item, Damage):
             whole = item.message if item.code == BAD_PHYSICAL_OFFSET else None  # a broker serves it, too
             is_wanted = whole is not None and self._wanted.matches(whole)
@@ -235,11 +225,10 @@ class Dump:
             self._on_damage(item._replace(message=None))
 
     def _first_file(self) -> int | None:
-        """Return the first offset of the file where reading begins.
+        """Return the first offset of the file where reading begins, or None.
 
-        If the filter has a first offset, reading begins with the file that has this offset. If the filter has a first
-        time, but no first offset, reading begins with the last file that begins before this time. Otherwise the result
-        is None, and if the clock went back: any file may have this time.
+        With a first offset in the filter, it is the file that has this offset. With only a first time, it is the last
+        file that begins before, unless the clock went back: then any file may have this time. None is the log's start.
         """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)
@@ -259,9 +248,8 @@ class Dump:
 class LineWriter:
     """Turns the columns of scanned messages into JSON Lines.
 
-    The kernel writes most lines. Messages that the kernel cannot write are returned to the caller.
-
-    Any thread may call this object. Each thread has its own buffer of 4 MiB.
+    The caller gets back the messages that the kernel cannot write. Any thread may call this object; each has its own
+    buffer of 4 MiB.
     """
 
     def __init__(self, wanted: Filter, body: str) -> None:

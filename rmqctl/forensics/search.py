@@ -1,7 +1,4 @@
-"""Search for one or a few messages.
-
-The search uses index and queues, or reads the whole log.
-"""
+"""Search for one or a few messages, by index and queues or in the whole log."""
 
 from __future__ import annotations
 
@@ -37,26 +34,22 @@ WALK_RECORDS_MAX = 2000  # a longer part without keys is not walked to its end
 
 
 class Question(NamedTuple):
-    """The conditions of a search for messages.
-
-    `ids` are offsetMsgIds or UNIQ_KEYs. `at` is in ms since 1970, `offset` in units. The command line checks which
-    fields can be combined.
-    """
+    """The conditions of a search; the command line checks their combination."""
 
     topic: str | None = None
     key: str | None = None
-    ids: tuple[str, ...] | None = None
+    ids: tuple[str, ...] | None = None  # offsetMsgIds or UNIQ_KEYs
     msg_id: str | None = None
     unique_key: str | None = None
     queue_id: int | None = None
-    offset: int | None = None
-    at: int | None = None
+    offset: int | None = None  # units
+    at: int | None = None  # ms since 1970
 
 
 class Search:
     """One search for messages, by one set of conditions.
 
-    `findings` has the damage that the search found. `remarks` has notes for the user.
+    `findings` has the damage on the way, `remarks` notes for the user.
     """
 
     def __init__(
@@ -71,14 +64,13 @@ class Search:
 
     @property
     def incomplete(self) -> bool:
-        """Return whether the search could not read a part of the store."""
+        """Whether a part of the store could not be read."""
         return any(damage.code in UNREADABLE for damage in self.findings)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Return the matching messages in log order, found by msgId, index or queue.
 
-        Raises BadRequest if the queue does not exist, and Unreadable if the queue cannot be read or if there is no
-        index.
+        Raises BadRequest if the queue does not exist, and Unreadable if it cannot be read or if there is no index.
         """
         asked = self._question
         if asked.ids is not None:
@@ -110,9 +102,9 @@ class Search:
         warm_up(scan, filter_scan, size=self._store.commit_log.queue.allocated)
 
     def by_scan(self) -> Iterator[dict[str, Any]]:
-        """Yield the matching messages in log order, found by a scan of the whole log.
+        """Yield the matching messages in log order, also those with damaged content.
 
-        Messages with damaged content are included.
+        The whole log is scanned.
         """
         if self._question.ids is not None:
             yield from self._by_ids(self._question.ids, by_scan=True)
@@ -150,10 +142,7 @@ class Search:
                 yield item
 
     def _filter(self) -> Filter:
-        """Return a filter on columns that keeps all wanted messages.
-
-        The filter may keep a few unwanted messages.
-        """
+        # Return a filter on columns that keeps all wanted messages, and maybe a few others.
         from rmqctl.forensics.message_filter import Filter
 
         asked = self._question
@@ -184,7 +173,6 @@ class Search:
         return asked.key is None or has_key(message, asked.key)
 
     def _by_ids(self, ids: tuple[str, ...], *, by_scan: bool) -> Iterator[dict[str, Any]]:
-        """Yield the messages with ids of either kind, each message once."""
         shown: set[int] = set()
         for text in dict.fromkeys(ids):
             rows = list(self._at_id(text))
@@ -200,7 +188,6 @@ class Search:
             shown.update(row["physicalOffset"] for row in rows)
 
     def _at_id(self, text: str) -> Iterator[dict[str, Any]]:
-        """Yield the message whose offsetMsgId a text is, if there is one."""
         try:
             _, offset = parse_msg_id(text)
         except ValueError:
@@ -240,10 +227,7 @@ class Search:
             yield from self._found(found)
 
     def _indexed(self) -> list[str]:
-        """Return the topics in which a key is looked up.
-
-        Raises Unreadable if there is no index.
-        """
+        # Return the topics in which a key is looked up; raises Unreadable if there is no index.
         index = self._store.index
         if not index.files:
             what = "there is no index file, so no key can be looked up"
@@ -284,10 +268,7 @@ class Search:
         return f"the index has no entries for the log from {position} to {end}: --scan searches that part, too"
 
     def _has_more_keys(self, item: Message | Blank, start: int) -> bool:
-        """Return whether a key of the record has no index entry.
-
-        Only the record at `start` can have entries: it may be the last one of an index file.
-        """
+        # only the record at `start` can have entries: it may be the last one of an index file.
         if isinstance(item, Blank) or transaction_type(item.sys_flag) is TransactionType.ROLLBACK:
             return False  # IndexService.buildIndex
         unique = item.properties.get(properties.UNIQ_KEY)
@@ -296,10 +277,7 @@ class Search:
         return any(at != start or at not in self._store.index.phy_offsets(item.topic, key) for key in keys)
 
     def _following_file(self, position: int, stop: int | None) -> int | None:
-        """Return where the next log file with records begins.
-
-        The result is None if there is none before `stop`.
-        """
+        # Return where the next log file with records begins, or None if there is none before `stop`.
         log = self._store.commit_log
         begins = (file.file_from_offset for file in log.files_in_use())
         return next((at for at in begins if position < at and (stop is None or at < stop)), None)
@@ -349,10 +327,7 @@ class Search:
             )
 
     def _note_dangling(self, found: Damage) -> None:
-        """Add a finding on an index entry that points to no message with the key.
-
-        Either the index entry or the message is damaged.
-        """
+        # either the index entry or the message is damaged.
         detail = f"an index entry leads here, but there is no message ({found.code})"
         hint = "`rmqctl verify` shows whether the log or the index is damaged"
         self.findings.append(Damage("index-dangling", found.physical_offset, 0, f"{detail}: {hint}"))
@@ -404,10 +379,7 @@ class Search:
 
 
 def _belongs(message: Message, queue: UnitQueue, unit: CqUnit) -> bool:
-    """Return whether dispatch would create this unit for the message.
-
-    The unit may be in the message's own queue, or in an LMQ queue.
-    """
+    # Return whether dispatch would create this unit for the message, in its own queue or in an LMQ's.
     if unit.batch_size > 1:
         return (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
     places = queue_destinations(message)

@@ -1,6 +1,6 @@
 """Check whether a store is whole.
 
-Level 1 checks the log. Level 2 also checks the queues. Level 3 also checks index, checkpoint and configuration.
+Level 1 checks the log, level 2 also the queues, level 3 also index, checkpoint and configuration.
 """
 
 from __future__ import annotations
@@ -70,32 +70,26 @@ SEARCH_LIMIT = 1024 * 1024
 
 @dataclass
 class VerifyReport:
-    """The result of a verification.
-
-    Offsets are in bytes. `seconds` is the duration of the scan. `behind_damage_messages` counts the good messages after
-    the first damage that ends a broker's scan. `placeholders` counts messages that `recover --keep-going` wrote in
-    place of damaged or missing messages. `placeholders` is None at level 1, which does not count placeholders.
-    `restart_now` says which damage a broker reaches if it restarts now. `restart_now` is None if the log has no damage
-    that can end a broker's scan, or if the effect of a restart is unknown. `not_read` names what lies in the store's
-    folder, and no level reads.
-    """
+    """The result of a verification."""
 
     level: int
     summary: ScanSummary
-    min_phy_offset: int
+    min_phy_offset: int  # bytes
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.0  # of the scan
+    # messages that `recover --keep-going` wrote in place of lost ones; None: not counted (level 1)
     placeholders: int | None = None
-    broker_stops_at: int | None = None
-    behind_damage_messages: int = 0
+    broker_stops_at: int | None = None  # bytes
+    behind_damage_messages: int = 0  # good ones, after the first damage that ends a broker's scan
     behind_damage_bytes: int = 0
+    # the damage that a restart now reaches; None: no damage ends a scan, or not known
     restart_now: RestartReach | None = None
-    not_read: list[NotRead] = field(default_factory=list)
+    not_read: list[NotRead] = field(default_factory=list)  # what lies in the store's folder, and no level reads
 
     @property
     def incomplete(self) -> bool:
-        """Return whether a part of the store could not be read."""
+        """Whether a part of the store could not be read."""
         return self.summary.incomplete or any(finding.code in UNREADABLE for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
@@ -134,9 +128,9 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 class Verification:
     """One verification: the scan, the audits of its messages, and the report.
 
-    The function `scan` scans the log. Without `scan`, `threads` threads scan the log. If `scan` lets others compare the
-    index with parts of the log, `index_parts` returns what they found, after the scan. `report` can be read while the
-    verification runs. With `receipts`, a log file with a receipt of `rmqctl clean` does not count as missing.
+    `scan` scans the log; without it, `threads` threads do. If `scan` lets others compare the index with parts of the
+    log, `index_parts` returns what they found, after the scan. `report` can be read while the verification runs. With
+    `receipts`, a log file with a receipt of `rmqctl clean` does not count as missing.
     """
 
     def __init__(
@@ -166,23 +160,23 @@ class Verification:
 
     @property
     def last_stored(self) -> int:
-        """Return the store time of the last message, in ms, or 0 if not known."""
+        """The store time of the last message, in ms, or 0 if not known."""
         return self._stored.last
 
     @property
     def missed(self) -> Mapping[QueueKey, int]:
-        """Return, for each queue, how many messages of the log have no unit."""
+        """For each queue, how many messages of the log have no unit."""
         return self._queues.by_queue.missed if self._queues is not None else {}
 
     @property
     def beside_number(self) -> Sequence[tuple[QueueKey, int, int]]:
-        """Return messages whose place in a light queue has another message."""
+        """The messages whose place in a light queue has another message."""
         return self._queues.beside_number if self._queues is not None else ()
 
     def warm_up(self) -> None:
         """Compile or load the kernels, unless the store is small.
 
-        Only the first run on a machine compiles the kernels, which takes some seconds.
+        They are compiled only by the first run on a machine, which takes some seconds.
         """
         modules = (scan, dispatch_scan, cq_unit_compare, index_match)[: 2 * self._level - 1 or 1]
         size = self._store.commit_log.queue.allocated
@@ -233,7 +227,6 @@ class Verification:
         self.report.notes += index.notes()
 
     def _restart_now(self) -> None:
-        """Find out whether a broker reaches the damage if it restarts now."""
         codes = {finding.code for finding in self.report.findings}
         if self.report.broker_stops_at is None and not codes & ENDS_SOME_LOGS:
             return
@@ -243,7 +236,6 @@ class Verification:
             self.report.notes.append(f"whether a restart now reaches the damage is unknown: {error}")
 
     def _beside_the_log(self) -> None:
-        """Check abort, checkpoint and configuration, and whether the log is complete."""
         holder = self._store.lock_holder()
         if holder is not None:
             self.report.notes.append(
@@ -268,11 +260,7 @@ class Verification:
         self._log_start(self._queues.expired_units, self._queues.spanning_units)
 
     def _log_start(self, expired: int, spanning: int) -> None:
-        """Check whether the log's start is missing.
-
-        A receipt of `rmqctl clean` can explain a missing start, but anyone who can write to the store can forge a
-        receipt.
-        """
+        # a receipt of `rmqctl clean` can explain the start, but whoever writes to the store can forge one.
         missing = list(state_audit.audit_log_start(self._store, self._stored.oldest, self._stored.newest, spanning))
         units = f"{counted(expired, 'queue unit')} before the log's first file"
         if expired and not missing:
@@ -288,10 +276,7 @@ class Verification:
         self.report.findings += missing
 
     def _is_receipt_believed(self) -> bool:
-        """Return whether a receipt explains where the log starts.
-
-        The result is False if the receipts cannot be read.
-        """
+        # no receipt is believed if the receipts cannot be read
         if not self._receipts:
             return False
         try:
@@ -307,7 +292,6 @@ class Verification:
         return found.is_cleaned
 
     def _good(self, messages: int, size: int, described: DispatchColumns | CheckedRun | None) -> None:
-        """Count a run of good messages, and pass them to the audits."""
         self._tally.good(messages, size)
         if self.report.broker_stops_at is not None:
             self.report.behind_damage_messages += messages
@@ -339,10 +323,7 @@ class Verification:
             self._index.on_messages(described)
 
     def _is_overlooked(self, damage: Damage) -> bool:
-        """Return whether the scan of a broker continues after a damage.
-
-        The function assumes that the scan of the broker begins at the first log file.
-        """
+        # whether a broker's scan that begins at the first log file goes on behind the damage.
         if self._store.commit_log.has_entries:
             return damage.code not in DLEDGER_STOPS_AT
         return damage.code in UNCHECKED or is_empty_body(damage)
@@ -360,10 +341,7 @@ class Verification:
         return finding
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
-        """Add a record with the same PHYSICALOFFSET error to the last finding.
-
-        The record must directly follow the finding. Returns whether the record was added.
-        """
+        # Add a record to the last finding if it follows directly, with the same PHYSICALOFFSET error.
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:
             self._shift = damage.message.stored_physical_offset - damage.physical_offset
@@ -390,7 +368,7 @@ def _scan_here(
 def is_empty_body(damage: Damage) -> bool:
     """Return whether the damage is a wrong BODYCRC of an empty body.
 
-    Brokers do not check the BODYCRC of an empty body.
+    Brokers do not check it.
     """
     return damage.code == "bad-body-crc" and damage.message is not None and not damage.message.body
 
@@ -403,10 +381,7 @@ def _message_words(message: Message) -> str:
 
 
 def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
-    """Return each single flipped bit that explains a wrong checksum, as text.
-
-    The flipped bit is in the data, or in the checksum itself.
-    """
+    # Name each single flipped bit, of the data or of the checksum, that explains a wrong checksum.
     if damage.message is None or damage.code not in ("bad-body-crc", "bad-property-crc"):
         return ""
     start = damage.physical_offset - file.file_from_offset
@@ -433,27 +408,22 @@ def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
 
 
 class BitFlip(NamedTuple):
-    """A flipped bit: `position` is in bytes, `bit` is 0 (lowest) to 7.
+    """A flipped bit, found from its checksum.
 
-    CRC-32 is linear. Therefore a flipped bit changes the checksum by a value that depends only on the bit's distance
-    from the end of the data. The search begins with the difference between the stored and the computed checksum, and
-    goes backwards through the bytes. For each byte, the search computes the difference that a change of this byte must
-    cause, and compares it with that of each bit. BODYCRC lacks the highest bit of the CRC-32, so the search tries both
-    values of this bit. Therefore two bits can explain one checksum if the data is longer than about 11 KiB: all data is
-    searched.
+    CRC-32 is linear: a flipped bit changes the checksum by a value that depends only on the bit's distance from the end
+    of the data. The search begins with the difference between the stored and the computed checksum, and goes backwards
+    through the bytes. For each byte it computes the difference that a change there must cause, and compares it with
+    that of each bit. BODYCRC lacks the highest bit of the CRC-32, so both values of this bit are tried. Two bits can
+    therefore explain one checksum if the data is longer than about 11 KiB: all data is searched.
     """
 
-    position: int
-    bit: int
+    position: int  # bytes
+    bit: int  # 0 (lowest) to 7
 
 
 @cache
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
-    """Return three tables for CRC-32.
-
-    The first table has a value for each byte. The second table leads from the highest 8 bits of a value to the byte.
-    The third table leads from the value of the byte `1 << bit` to `bit`.
-    """
+    # Return CRC-32's value by byte, the byte by a value's highest 8 bits, and `bit` by the value of `1 << bit`.
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]
     return table, {value >> 24: i for i, value in enumerate(table)}, {table[1 << bit]: bit for bit in range(8)}
@@ -462,8 +432,8 @@ def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
 def find_bit_flips(data: bytes | memoryview, stored: int) -> list[BitFlip]:
     """Return each bit in `data` that, flipped alone, explains the CRC-32 `stored`.
 
-    `stored` has 31 bits. The last byte comes first, and the list has at most two bits. It is empty if no single bit
-    explains the checksum, or if `data` is longer than 1 MiB.
+    `stored` has 31 bits. At most two bits explain it, the one in the later byte first. The list is empty if none does,
+    or if `data` is longer than 1 MiB.
     """
     if len(data) > SEARCH_LIMIT or stored > CRC_MASK:  # no data has a checksum with the highest bit
         return []

@@ -1,8 +1,7 @@
 """Check that messages of the log have units, and that units have messages.
 
-In one pass over the log, `on_messages` confirms the unit of each message. Then `finish` checks all units that no
-message confirmed. Many messages are compared at once. A single message or unit is examined only if the comparison of a
-batch shows a difference.
+In one pass over the log, `on_messages` confirms the unit of each message; then `finish` checks all units that no
+message confirmed. Many messages are compared at once, and a single one only if its batch shows a difference.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ FILES_FOR_A_MAJORITY = 3
 class QueueCrosscheck:
     """Collects differences between log and queues in `findings`.
 
-    `by_queue` has those of single queues until `finish`, and counts missed messages. `expired_units` counts the
-    units that point before the log's start. `spanning_units` counts the expired units in queues whose last unit points
-    into the log. `new_at` returns the message that a planned repair will write at a physical offset, or None.
+    `by_queue` has those of single queues until `finish`, and counts missed messages. `expired_units` counts the units
+    that point before the log's start, `spanning_units` those of them in queues whose last unit points into the log.
+    `new_at` returns the message that a planned repair will write at a physical offset, or None.
     """
 
     def __init__(
@@ -96,17 +95,13 @@ class QueueCrosscheck:
 
     @cached_property
     def _leaves_topics_out(self) -> bool:
-        """Return whether the broker may leave topics out of light queues.
-
-        Later versions of 5.x do.
-        """
+        """Whether light queues may lack topics, as in later versions of 5.x."""
         return bool(self._store.path.version_signs() or signs_of_5(self._store))  # the index is read only if needed
 
     def on_messages(self, messages: Rows, message: Message | None = None) -> None:
-        """Process messages of the log, which must be in log order.
+        """Process messages of the log, in log order: rows of DISPATCH_COLUMNS.
 
-        `messages` has rows of DISPATCH_COLUMNS. If the only row has damaged content and right lengths, `message` is
-        this message.
+        `message` is given for a single row with damaged content and right lengths.
         """
         self._units.know(self._builder.keys)
         verdicts = self._units.verdicts(messages)
@@ -114,7 +109,7 @@ class QueueCrosscheck:
             self._judge(messages[rows], int(verdicts[rows[0]]), message)
 
     def on_checked(self, run: CheckedRun) -> None:
-        """Process messages that `PartAudit` compared, which must be in log order."""
+        """Process messages that `PartAudit` compared, in log order."""
         self._units.know(self._builder.keys)
         for message in run.first:
             self._units.is_seen(int(message["queue"]), int(message["physical_offset"]))
@@ -165,10 +160,7 @@ class QueueCrosscheck:
             self.by_queue.add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
     def _see_message(self, message: Message, *, again: bool) -> None:
-        """Process a single message, and its units in all of its queues.
-
-        `again` is set if the log has an earlier message of the same queue.
-        """
+        # `again` is set if the log has an earlier message of the same queue.
         for number, target in enumerate(queue_destinations(message)):
             key = (target.topic, target.queue_id)
             if key in self._unreadable or self._store.is_unread(*key):
@@ -235,7 +227,6 @@ class QueueCrosscheck:
             self.findings += accepted
 
     def _give_up(self, key: QueueKey, error: OSError) -> None:
-        """Add a finding for a queue that cannot be read, and ignore the queue afterwards."""
         self._cursors.pop(key, None)
         self._unreadable.add(key)
         detail = f"the queue cannot be read: {error.strerror}"
@@ -265,10 +256,7 @@ class QueueCrosscheck:
         self._check_tags_code(target, message, unit)
 
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
-        """Check a message's unit in a light queue (LMQ).
-
-        The queue offset of the unit may differ from the queue offset in the message (`light_queues`).
-        """
+        # the unit's queue offset may differ from that in the message (`light_queues`).
         key, at = (target.topic, target.queue_id), message.physical_offset
         again = self._is_seen(key, at)
         cursor = self._cursors.get(key)
@@ -289,7 +277,6 @@ class QueueCrosscheck:
         self._see_unit(target, message, again=again)
 
     def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
-        """Return whether the log has a message of a queue before `physical_offset`."""
         number = self._builder.number(key[0].encode("utf-8", "replace"), key[1])
         self._units.know(self._builder.keys)
         return self._units.is_seen(number, physical_offset)
@@ -364,7 +351,6 @@ class _WithoutUnits:
         return topic not in self._known_topics and topic not in self._topics_with_queues
 
     def notes(self) -> Iterator[str]:
-        """Yield what to say about them."""
         for (topic, queue_id), count in sorted(item for item in self.superseded.items() if item[1]):
             yield f"{count} messages of {topic}/{queue_id} are from before the topic was deleted and created again"
         for (topic, queue_id), count in sorted(self.left_out.items()):
@@ -378,10 +364,7 @@ class _WithoutUnits:
 
 
 def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
-    """Yield the rows of the messages that need a closer examination.
-
-    Each item has successive messages of one queue with the same verdict. Items are in log order.
-    """
+    # in log order, the rows of successive messages of one queue with one verdict that need a closer look.
     odd = np.flatnonzero((verdicts != CONFIRMED) & (verdicts != NOT_ASKED))
     if not len(odd):
         return
@@ -404,8 +387,7 @@ def _wrong_tags_code(target: DispatchTarget, code: int) -> str:
 def queue_file_findings(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield findings about the files of queues and extensions.
 
-    The findings are about wrong file lengths, gaps between files, and wrong file names. A file name must be a multiple
-    of a unit's size.
+    These are wrong file lengths, gaps between files, and names that are no multiple of a unit's size.
     """
     yield from _queues_in_both_folders(store)
     extensions = store.extensions
@@ -433,7 +415,7 @@ def _queues_in_both_folders(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _file_problems(queue: UnitQueue, usual: int | None) -> dict[str, tuple[str, str]]:
-    """Return the problems of a queue's files: (code, detail) by the path of the file.
+    """Return (code, detail) by the path of a queue's file.
 
     `usual` is the size in bytes that most files of consume queues have, or None if no size has a majority.
     """
@@ -451,10 +433,7 @@ def _file_problems(queue: UnitQueue, usual: int | None) -> dict[str, tuple[str, 
 
 
 def _usual_size(store: ReadOnlyStore) -> int | None:
-    """Return the size that more than half of the consume queues' files have.
-
-    The result is None if no size has a majority, or if there are fewer than three files.
-    """
+    # the size of more than half of the consume queues' files; None also with fewer than three.
     plain = [queue.queue for queue in store.queues.values() if isinstance(queue, ConsumeQueue)]
     sizes = [file.size_on_disk for files in plain for file in files.files]
     size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)

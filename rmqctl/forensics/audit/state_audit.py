@@ -1,7 +1,7 @@
 """Audits of a store's small files.
 
-The audits check abort, checkpoint, journals, configuration, and the files of DLedger and of a controller, and whether
-the start of the log or entries at its end are missing.
+These are abort, checkpoint, journals, configuration, and the files of DLedger and of a controller. Whether the start of
+the log or entries at its end are missing is found here, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding for each invalid journal in STORE/.rmqctl.
 
-    rmqctl never writes an invalid journal. An invalid journal could make `undo` change any file.
+    rmqctl never writes one, and `undo` could change any file by it.
     """
     try:
         faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]
@@ -69,7 +69,7 @@ def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding if the store has queues but no file of the log.
 
-    Call this function only if the folders of the log exist and could be read.
+    Call this only if the folders of the log exist and could be read.
     """
     told = any(damage.code in ("link-not-followed", "log-missing") for damage in store.foreign)
     if store.queues and not told:
@@ -79,8 +79,8 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
     """Yield the findings on the checkpoint.
 
-    `newest` is the largest store time of a message (ms). `last` is the store time of the last message (ms). `newest`
-    and `last` are 0 if the log has no message. `log_end` is the end of the log's files.
+    `newest` is the largest store time of a message, `last` that of the last message (ms), both 0 if the log has none.
+    `log_end` is the end of the log's files.
     """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
@@ -129,8 +129,8 @@ def _moment(milliseconds: int) -> str:
 def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
     """Yield findings on lost or invalid files of config/, and on wrong offsets.
 
-    An offset is wrong if it is after the end of its queue. `ends` are the ends of the queues after a planned change. If
-    `ends` is None, the audit uses the present ends of the queues.
+    An offset is wrong if it is after the end of its queue. `ends` are the queues' ends after a planned change; without
+    it, the present ones count.
     """
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)
@@ -155,11 +155,7 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
 
 
 def _present_end(store: ReadOnlyStore, found: StoredOffset) -> int | None:
-    """Return the end of the queue of a stored offset, as in `queue_end`.
-
-    A broker may have written to the queue since rmqctl read its file. Therefore rmqctl reads the file again if the
-    stored offset is after the end of the queue.
-    """
+    # As `queue_end`, but read the file again if the offset is after it: a broker may have written since.
     end = queue_end(store, found.topic, found.queue_id)
     if end is None or found.offset <= end:
         return end
@@ -168,10 +164,7 @@ def _present_end(store: ReadOnlyStore, found: StoredOffset) -> int | None:
 
 
 def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
-    """Return the queue offset at which a queue ends.
-
-    The result is 0 if the queue does not exist, and None if the queue cannot be read.
-    """
+    """Return the queue offset where a queue ends: 0 without one, None if unreadable."""
     if store.is_unread(topic, queue_id):
         return None
     queue = store.queues.get((topic, queue_id))
@@ -184,13 +177,13 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
 def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, spanning_units: int) -> Iterator[Finding]:
     """Yield a finding if the log's start is missing and did not expire.
 
-    The start is missing if units point before the log, and the log's first message is younger than fileReservedTime.
-    `spanning_units` counts the units that point before the log, in queues whose last unit points into the log. `rmqctl
-    rebuild` removes the units before the log's start if an operator accepts the loss. `rebuild` keeps the units of a
-    queue without a message in the log. A broker counts the age of a log file from the last write to the file. The
-    missing file was last written at about `oldest` (ms), the store time of the log's first message. The age of the file
-    is counted up to `newest` (ms), the latest time in the store. The present time is not used, because the result for a
-    copy of a store must never change.
+    It is missing if units point before the log, and the log's first message is younger than fileReservedTime.
+    `spanning_units` counts these units, in queues whose last unit points into the log. `rmqctl rebuild` removes them if
+    an operator accepts the loss, but keeps those of a queue without a message in the log.
+
+    A broker counts the age of a log file from the last write to it. The missing file was last written at about `oldest`
+    (ms), the store time of the log's first message, and its age is counted up to `newest` (ms), the latest time in the
+    store: not up to now, because the result for a copy of a store must never change.
     """
     if not spanning_units or not oldest:
         return
@@ -208,7 +201,7 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, spanning_uni
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:
     """Return whether receipts of `rmqctl clean` explain where the log starts.
 
-    A receipt explains the start of the log if the deleted log file ended where the log starts. Raises OSError.
+    A receipt does if the deleted log file ended there. Raises OSError.
     """
     return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
 
@@ -216,7 +209,7 @@ def receipts(store: ReadOnlyStore) -> ReceiptsRead:
 def is_start_cleaned(store: ReadOnlyStore) -> bool:
     """Return whether a receipt records that `rmqctl clean` deleted the log's start.
 
-    The result is False if the receipts cannot be read.
+    False also if the receipts cannot be read.
     """
     try:
         return receipts(store).is_cleaned
@@ -225,7 +218,7 @@ def is_start_cleaned(store: ReadOnlyStore) -> bool:
 
 
 def config_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return every config file of the store, as a broker loads the file."""
+    """Return every config file of the store, as a broker loads it."""
     loaded = [store.config(name) for name in CONFIG_FILES + CONFIG_FILES_OF_5]
     return [config for config in loaded if config.source is not None or config.problem]
 
@@ -243,10 +236,7 @@ def audit_committed(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def audit_controller_files(store: ReadOnlyStore, log_end: int) -> Iterator[Finding]:
-    """Check epochFileCheckpoint and brokerIdentity.
-
-    The files of the log end at `log_end` (bytes).
-    """
+    """Check epochFileCheckpoint and brokerIdentity; the log ends at `log_end` bytes."""
     files = controller_files(store)
     if files.epochs_problem:
         yield Finding("epochs-invalid", EPOCH_FILE, None, files.epochs_problem)
@@ -262,9 +252,8 @@ def committed_index(storage: Storage, folder: Path) -> int | None:
     """Return `committedIndex` of the node in `folder`, or None without one.
 
     Its lines are `committedIndex=N` and `endIndex=N`: the last entry that the group has agreed on, and the last one
-    that the node has. DLedger writes it every few seconds, so a good log ends at `committedIndex` or later.
-
-    The file holds -1 before the first entry. Raises OSError.
+    that the node has; -1 before the first entry. DLedger writes it every few seconds, so a good log ends at
+    `committedIndex` or later. Raises OSError.
     """
     path = folder / CHECKPOINT_NAME
     if storage.entry(path).kind is not Kind.FILE:

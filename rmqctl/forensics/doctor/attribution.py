@@ -1,8 +1,7 @@
 """Attributes findings to causes, by pure functions.
 
-Damage to the log is attributed first. If a unit or an index entry points into damage, its finding is a consequence of
-the damage. Findings that damage to the log does not explain get separate causes: one for each topic, file, or way in
-which queues are damaged.
+Damage to the log comes first: findings on units and index entries that point into it are its consequences. What it does
+not explain gets separate causes, one for each topic, file, or way in which queues are damaged.
 """
 
 from __future__ import annotations
@@ -119,10 +118,7 @@ class _Attribution:
         self._joined: Group | None = None
 
     def take(self, finding: Finding) -> bool:
-        """Add a finding to the cause that the code of the finding names.
-
-        Returns False, and adds nothing, if the finding may be a consequence of another cause.
-        """
+        # Return False, and add nothing, if the finding may be a consequence of another cause.
         if finding.code in DEPENDENT or (finding.code in FILE_FINDINGS and finding.topic is not None):
             return False
         if self._renamed is not None and self._follows_from_name(finding):
@@ -140,10 +136,7 @@ class _Attribution:
         return True
 
     def take_dependent(self, findings: Sequence[Finding]) -> None:
-        """Attribute the findings of queues, index and groups to causes.
-
-        While log files have wrong names, queues, index and groups cannot be compared with the log.
-        """
+        # while log files have wrong names, queues, index and groups cannot be compared with the log.
         if self._renamed is not None:
             self._renamed.consequences += findings
             self._follow_from_death()
@@ -173,14 +166,12 @@ class _Attribution:
         self._follow_from_death()
 
     def ranked(self) -> list[Group]:
-        """Return the causes, sorted by rank and then by their place in the log."""
         return sorted(self._groups.values(), key=lambda group: (RANK[group.code], group.physical_offset))
 
     def _group(self, code: str, key: str = "") -> Group:
         return self._groups.setdefault((code, key), Group(code))
 
     def _damaged(self, group: Group, ranges: Iterable[tuple[int, int]]) -> None:
-        """Add unreadable parts of the log, with their cause."""
         for begin, end in ranges:
             group.ranges.append((begin, end))
             self._ranges.add(begin, end, group)
@@ -226,11 +217,9 @@ class _Attribution:
         group.findings = [finding]
 
     def _are_renamed(self, paths: Sequence[str]) -> bool:
-        """Return whether all missing log files in `paths` were renamed."""
         return bool(paths) and all(path in self._right.values() for path in paths)
 
     def _follows_from_name(self, finding: Finding) -> bool:
-        """Return whether a finding on a log file follows from the wrong name of a file."""
         if finding.code not in OF_RENAMED:
             return False
         at = finding.physical_offset
@@ -239,7 +228,6 @@ class _Attribution:
         return any(begin <= at < end for path in self._right for begin, end in self._facts.ranges_of(path))
 
     def _group_of_renamed(self) -> Group | None:
-        """Return the cause for all renamed log files, with their offsets, or None."""
         if not self._right:
             return None
         group = self._group("log-file-renamed")
@@ -260,11 +248,7 @@ class _Attribution:
             self._damaged(group, _range_of(finding))
 
     def _head(self, finding: Finding) -> None:
-        """Add the cause for a missing start of the log.
-
-        An operator who accepts the loss can run `rebuild`. After `rebuild`, each queue begins with its first message in
-        the log, and the finding disappears.
-        """
+        # after a `rebuild` that accepts the loss, queues begin with their first message, and the finding is gone.
         begin, end = self._facts.oldest_unit, self._facts.log_begin
         paths = self._facts.files_between(begin, end) if begin is not None else [finding.path]
         if self._renamed is not None and self._are_renamed(paths):
@@ -275,10 +259,7 @@ class _Attribution:
         group.named = dict.fromkeys(paths)
 
     def _tail(self, findings: Sequence[Finding]) -> None:
-        """Add a cause for the end of the log if the end is lost.
-
-        The end of the log is lost if a unit points exactly to the place where the log ends.
-        """
+        # the end of the log is lost if a unit points exactly to the place where the log ends.
         end = self._facts.log_end
         behind = [
             finding
@@ -296,8 +277,8 @@ class _Attribution:
     def _covering(self, finding: Finding) -> Group | None:
         """Return the damage to the log that explains a finding, or None.
 
-        Damage explains a finding on a queue or on the index if the finding points into unreadable bytes. Damage
-        explains a finding on the log if the finding overlaps or touches unreadable bytes.
+        It explains one on a queue or on the index that points into unreadable bytes, and one on the log that overlaps
+        or touches them.
         """
         if finding.code == "index-missing" or (finding.code == MISSING and finding.count > 1):
             return None
@@ -328,10 +309,7 @@ class _Attribution:
             self._damaged(group, self._facts.ranges_of(replaced))
 
     def _records(self, code: str, findings: Sequence[Finding]) -> set[int]:
-        """Attribute findings to changed records of log files.
-
-        Returns the `id` of each finding.
-        """
+        """Attribute findings to changed records of log files; return the `id` of each."""
         for finding in findings:
             path = self._facts.file_of(finding.physical_offset or 0)
             self._group(code, path).add(finding, path)
@@ -380,12 +358,10 @@ class _Attribution:
             self._group(code).add(finding, finding.path or INDEX)
 
     def _is_behind(self, key: QueueKey, findings: Sequence[Finding]) -> bool:
-        """Return whether all messages without a unit belong after the queue's end."""
         missing = [finding.queue_offset for finding in findings if finding.code == MISSING]
         return all(place is not None and place >= self._facts.queue_ends[key] for place in missing)
 
     def _groups_by_queue(self) -> dict[QueueKey, Group]:
-        """Return, for each queue, the first cause with a finding about this queue."""
         found: dict[QueueKey, Group] = {}
         for group in self._groups.values():
             for finding in (*group.findings, *group.consequences):
@@ -404,8 +380,8 @@ class _Attribution:
     def _follow_from_death(self) -> None:
         """Attribute missing units and index entries to the broker's crash.
 
-        The crash is the cause if the next start of the broker fills the queues and the index. Units that it does not
-        fill are a cause of their own, and the crash follows.
+        It is the cause if the next start of the broker fills queues and index. Units that this does not fill are a
+        cause of their own, and the crash follows.
         """
         died = self._groups.get(("broker-died", ""))
         if died is None:
@@ -443,6 +419,5 @@ class _Attribution:
 
 
 def _range_of(finding: Finding) -> list[tuple[int, int]]:
-    """Return the range of the log that a finding is about, or an empty list."""
     at = finding.physical_offset
     return [] if at is None else [(at, at + (finding.size or 1))]

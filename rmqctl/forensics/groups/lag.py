@@ -1,8 +1,8 @@
 """The number of messages that consumer groups have not consumed yet.
 
-`behind` is the number of messages from the group's offset to the end of a queue, as in mqadmin's consumerProgress.
-Messages before the queue's min offset do not count, because a broker has deleted these messages. If a group has no
-offset for a queue, every message of the queue counts.
+`behind` counts the messages from the group's offset to the end of a queue, as mqadmin's consumerProgress does. Those
+before the queue's min offset do not count: a broker has deleted them. If a group has no offset for a queue, all of its
+messages count.
 """
 
 from __future__ import annotations
@@ -34,47 +34,39 @@ if TYPE_CHECKING:
 
 
 class Oldest(NamedTuple):
-    """The oldest message that a group has not consumed.
+    """The oldest message that a group has not consumed."""
 
-    `stored_ms` is its store time, in ms since 1970.
-    """
-
-    stored_ms: int
+    stored_ms: int  # its store time, in ms since 1970
     physical_offset: int
 
 
 class QueueLag(NamedTuple):
-    """The lag of a group in one queue.
-
-    `offset` is None if the broker stores no offset. `oldest` is None if the group has consumed all. `popped` counts the
-    messages that the group popped and has not acknowledged.
-    """
+    """The lag of a group in one queue."""
 
     group: str
     topic: str
     queue_id: int
     min_offset: int | None
     max_offset: int | None
-    offset: int | None
-    oldest: Oldest | None
-    popped: int
+    offset: int | None  # None: the broker stores none
+    oldest: Oldest | None  # None: the group has consumed all
+    popped: int  # messages that the group popped and has not acknowledged
 
     @property
     def behind(self) -> int | None:
-        """Return how many messages the group has not consumed (QueueEnds.behind)."""
+        """The messages that the group has not consumed (QueueEnds.behind)."""
         return QueueEnds(self.min_offset, self.max_offset).behind(self.offset)
 
     @property
     def expired_unread(self) -> int:
-        """Return how many messages were deleted before the group consumed them."""
+        """The messages that were deleted before the group consumed them."""
         return (self.min_offset or 0) - (self.offset or 0) if self.outside == "before" else 0
 
     @property
     def outside(self) -> str | None:
-        """Return `before` or `after` if the offset is not in the queue.
+        """Where the offset is if it is not in the queue, or None.
 
-        `before` means below the min offset of the queue, and `after` means above the max offset. The result is None if
-        the offset is in the queue.
+        `before` means below the queue's min offset, `after` above its max offset.
         """
         if self.offset is None or self.min_offset is None or self.max_offset is None:
             return None
@@ -84,48 +76,38 @@ class QueueLag(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """The lag of a group in all of its queues.
-
-    `behind` counts the unconsumed messages in all topics of the group, as mqadmin does. `retry_depth` counts only the
-    unconsumed messages in the group's %RETRY% topics. `at_least` says that both lack a queue that could not be read.
-    `dlq_depth` counts all messages in the group's dead-letter queue, or is None if it could not be read.
-    `expired_unread` counts the messages that a broker deleted before the group had consumed them.
-    `retries_delayed` counts the retries that wait for their delay, and are not in a %RETRY% topic yet.
-    """
+    """The lag of a group in all of its queues."""
 
     group: str
-    behind: int
-    at_least: bool
+    behind: int  # unconsumed messages in all topics of the group, as mqadmin counts
+    at_least: bool  # `behind` and `retry_depth` lack a queue that could not be read
     oldest: Oldest | None
-    retry_depth: int
-    retries_delayed: int
-    dlq_depth: int | None
+    retry_depth: int  # unconsumed messages in the group's %RETRY% topics
+    retries_delayed: int  # retries that wait for their delay, and are in no %RETRY% topic yet
+    dlq_depth: int | None  # all messages in the dead-letter queue, or None if it could not be read
     popped: int
-    expired_unread: int
+    expired_unread: int  # messages that a broker deleted before the group had consumed them
 
 
 class Bound(NamedTuple):
-    """The largest lag that a group may have in a queue.
-
-    The bound is a number of messages, or the age (ms) of the oldest unconsumed message.
-    """
+    """The largest lag that a group may have in a queue: a number or an age."""
 
     messages: int | None = None
-    age_ms: int | None = None
+    age_ms: int | None = None  # of the oldest unconsumed message
 
 
 class Lag:
     """The lag of the groups of a store.
 
-    `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
-    each group. `unlisted` counts the rows that `queues` lacks (EmptyQueues.unlisted). `end_ms` is the store time of the
-    last message in the log (ms since 1970), or None if the log has no message. `clock_falls` says where the clock of
-    the broker went back. `problems` lists the parts that could
-    not be read. `incomplete` says that a result may be wrong because a part could not be read.
+    `queues` has a row for each queue of each group, sorted, the broker's own groups last; `unlisted` counts the rows
+    that it lacks (EmptyQueues.unlisted). `totals` has a row for each group. `end_ms` is the store time of the last
+    message in the log (ms since 1970), or None if the log has none. `clock_falls` says where the broker's clock went
+    back. `problems` lists the parts that could not be read, and `incomplete` says that a result may be wrong because of
+    them.
 
-    `groups` has the groups of the store. With `group`, the result covers one group; an unknown group has no rows.
-    Without `counts_delayed`, the totals do not count delayed retries. To count delayed retries, rmqctl must read each
-    message that waits for its delay. Raises OSError if the log cannot be read.
+    `groups` has the groups of the store. With `group`, the result covers this one; an unknown group has no rows.
+    Without `counts_delayed`, the totals lack delayed retries: to count them, each message that waits for its delay must
+    be read. Raises OSError if the log cannot be read.
     """
 
     def __init__(
@@ -169,12 +151,11 @@ class Lag:
     def over(self, bound: Bound) -> list[QueueLag]:
         """Return the rows of `queues` that exceed a bound.
 
-        An offset outside its queue exceeds every bound: messages are lost, or the group may skip new messages. An
-        unknown age exceeds every age: the message may be old.
+        An offset outside its queue exceeds every bound: messages are lost, or the group may skip new ones. An unknown
+        age exceeds every age.
 
-        The age bound does not apply to the broker's group REVIVE_GROUP. REVIVE_GROUP commits the offset of a POP
-        checkpoint when the next checkpoint is due. Without a next checkpoint, the last messages for REVIVE_GROUP stay
-        unconsumed.
+        The age bound does not apply to the broker's group REVIVE_GROUP, which commits the offset of a POP checkpoint
+        only when the next one is due. Without a next one, its last messages stay unconsumed.
         """
         unknown = set(self.of_unknown_age())
 
@@ -205,7 +186,6 @@ class Lag:
                 yield from self._lags_of(key, readers)
 
     def _lags_of(self, key: QueueKey, readers: list[GroupProgress]) -> Iterator[QueueLag]:
-        """Yield a row for each group that reads a queue."""
         ends = self._ends_of(key)
         oldest: dict[int, Oldest | None] = {}
         popped = self._popped.get(key, {})
@@ -231,7 +211,6 @@ class Lag:
         return ends
 
     def _oldest(self, key: QueueKey, queue_offset: int) -> Oldest | None:
-        """Return the times of a message in a queue, or None if it cannot be read."""
         unit = self._store.queues[key].find(queue_offset)
         message = None if unit is None else self._store.commit_log.message_at(unit.physical_offset)
         return None if message is None else Oldest(message.store_timestamp, message.physical_offset)
@@ -247,10 +226,7 @@ class Lag:
         return [self._total(group, of_group, delayed[group]) for group, of_group in rows.items()]
 
     def _total(self, group: str, rows: list[QueueLag], delayed: int) -> GroupLag:
-        """Return the sums of a group's rows.
-
-        An offset after the end of its queue counts as 0 messages behind.
-        """
+        # an offset after the end of its queue counts as 0 messages behind.
         behind = retry_depth = 0
         for row in rows:
             count = max(row.behind or 0, 0)
@@ -264,15 +240,15 @@ class Lag:
         return GroupLag(group, behind, at_least, oldest, retry_depth, delayed, dlq_depth, popped, expired)
 
     def _depth(self, topic: str) -> int | None:
-        """Count the messages of a topic, or return None if a queue could not be read."""
+        # None if a queue could not be read.
         counts = [self._ends_of((topic, queue_id)).behind(None) for queue_id in self._queue_ids.get(topic, ())]
         return None if None in counts or self._store.is_unread(topic) else sum(filter(None, counts))
 
     def _last(self) -> Message | None:
         """Return the log's last message.
 
-        If a unit points into the log's last file, only a part of this file must be scanned. To find a unit that points
-        into the last file, the function reads first the queues of groups, and then all queues.
+        If a unit points into the log's last file, only a part of this file must be scanned. Units are looked for in the
+        queues of groups first, then in all.
         """
         log = self._store.commit_log
         in_use = log.files_in_use()
@@ -288,9 +264,8 @@ class Lag:
 def delayed_retries(store: ReadOnlyStore, problems: list[str]) -> Counter[str]:
     """Return, for each %RETRY% topic, how many messages wait for their retry.
 
-    If a group could not consume a message, the broker first stores the message in SCHEDULE_TOPIC_XXXX. After a delay,
-    the broker copies the message to the %RETRY% topic of the group. The property REAL_TOPIC of the message names the
-    %RETRY% topic.
+    A broker first stores a message that a group could not consume in SCHEDULE_TOPIC_XXXX, and copies it after a delay
+    to the %RETRY% topic that its property REAL_TOPIC names.
 
     For each delay level, delayOffset.json has the queue offset of the first message that waits. For each queue that
     cannot be read, an error text is appended to `problems`.

@@ -1,9 +1,9 @@
 """Find every record of a message in the stores of a cluster.
 
-The search begins with a key, an id or an offset that the user knows, and finds the UNIQ_KEY of the message. Then the
-search finds all records with the UNIQ_KEY in all stores. The search follows the links in the found records
-(`links.py`). The index is used first. The log of a store is scanned if the index cannot be used, or if a linked record
-is not in the index. All logs are scanned if the indexes lead to no record of the message.
+The search begins with a key, an id or an offset that the user knows, finds the message's UNIQ_KEY, and then all records
+with this UNIQ_KEY in all stores, also along the links in the found records (`links.py`). The index is used first. The
+log of a store is scanned if its index cannot be used, or lacks a linked record. All logs are scanned if the indexes
+lead to no record of the message.
 """
 
 from __future__ import annotations
@@ -53,37 +53,29 @@ _POP_CODES = frozenset(tags_code({TAGS: tag}) for tag in pop_message.BODIES)
 
 
 class Question(NamedTuple):
-    """The question of the user: one of the first five fields is set.
-
-    `ids` are offsetMsgIds or UNIQ_KEYs. `offset` is a physical offset. `topic` limits the search to the messages of a
-    topic.
-    """
+    """The question of the user: one of the first five fields is set."""
 
     key: str | None = None
     unique_key: str | None = None
     msg_id: str | None = None
-    offset: int | None = None
-    ids: tuple[str, ...] | None = None
-    topic: str | None = None
+    offset: int | None = None  # physical offset
+    ids: tuple[str, ...] | None = None  # offsetMsgIds or UNIQ_KEYs
+    topic: str | None = None  # limits the search to its messages
 
 
 class Life(NamedTuple):
-    """One message: its stages in order, its groups, and the data from clients.
+    """One message: its stages in order, its groups, and the data from clients."""
 
-    `unique_key` is None if the message has no UNIQ_KEY. `commit_may_be_lost` is True if a record is lost between a half
-    message and its rollback. `has_unread_offsets` is True if a store of the message has its configuration in RocksDB.
-    """
-
-    unique_key: str | None
+    unique_key: str | None  # None: the message has none
     stages: list[Stage]
     groups: list[GroupState]
     client_records: list[tuple[Record, ClientRecord]]
-    commit_may_be_lost: bool
-    has_unread_offsets: bool
+    commit_may_be_lost: bool  # a record is lost between a half message and its rollback
+    has_unread_offsets: bool  # a store of the message has its configuration in RocksDB
 
     @property
     def verdict(self) -> str:
-        """Return in one line what happened to the message."""
+        """Say in one line what happened to the message."""
         return life_verdict(
             self.stages,
             self.groups,
@@ -93,25 +85,21 @@ class Life(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The records and the client records that a search by UNIQ_KEY found."""
-
     records: list[Record]
     by_unique_key: dict[str | None, list[Record]]
     client_records: list[Record]
 
     def of(self, unique_key: str) -> list[Record]:
-        """Return the records with a UNIQ_KEY."""
         return self.by_unique_key.get(unique_key, [])
 
 
 class Trace:
     """The search for a message in several stores, and its result.
 
-    `lives` has the messages that the search has found. Several messages can have the same key. At most `limit` messages
-    are traced, and `left_out` counts the other messages. With `by_scan`, the index is not used. If the message is not
-    in the topic of the question, `other_topics` names the topics of the message. `missing` are the ids of the question
-    that no record has. Each pair in `unlike` is a shown record and its copy in another store. In each pair, one record
-    is whole, and one record is not whole.
+    `lives` has the messages that were found: several can have the same key. At most `limit` are traced, and `left_out`
+    counts the others. With `by_scan`, the index is not used. If the message is not in the topic of the question,
+    `other_topics` names its topics. `missing` are the ids of the question that no record has. Each pair in `unlike` is
+    a shown record and its copy in another store, one of them whole and the other not.
     """
 
     def __init__(
@@ -143,15 +131,12 @@ class Trace:
 
     @property
     def dangling(self) -> list[tuple[int, IndexedPlace]]:
-        """Return the index entries for the key that point to no record.
-
-        Each result is a pair of the store's number and the entry.
-        """
+        """The index entries for the key that point to no record, with the store's number."""
         return [(search.scan.number, place) for search in self.searches for place in search.dangling]
 
     @property
     def incomplete(self) -> bool:
-        """Return whether a part of a log could not be read."""
+        """Whether a part of a log could not be read."""
         return any(scan.incomplete for scan in self.scans)
 
     def _messages(self) -> Iterator[tuple[str | None, list[Record]]]:
@@ -174,7 +159,6 @@ class Trace:
             yield None, self._with_links(None, same)
 
     def _seeds(self) -> Iterator[Record]:
-        """Yield the records with the key, the id or the offset in the question."""
         asked = self.question
         for text in dict.fromkeys(asked.ids or ()):
             found = list(self.with_id(text))
@@ -197,7 +181,7 @@ class Trace:
         yield from at_place or (record for record in self._by_key(text) if record.unique_key == text)
 
     def at_id(self, text: str) -> Iterator[Record]:
-        """Yield the record of each store whose offsetMsgId a text is."""
+        """Yield each store's record whose offsetMsgId is `text`."""
         try:
             _, offset = parse_msg_id(text)
         except ValueError:
@@ -208,16 +192,13 @@ class Trace:
                 yield record
 
     def asked_place(self) -> tuple[int, str | None]:
-        """Return (physical offset, msgId or None) of the question."""
+        """Return the physical offset of the question, and its msgId if it has one."""
         if self.question.msg_id is None:
             return self.question.offset or 0, None
         return parse_msg_id(self.question.msg_id)[1], self.question.msg_id.upper()
 
     def _by_key(self, key: str) -> list[Record]:
-        """Return all records with a key, from all stores.
-
-        If the indexes lead to no record of a message, the logs are scanned.
-        """
+        """Look into the indexes; if they lead to no record of a message, scan the logs."""
         found = [record for search in self.searches for record in search.records(key)]
         if all(map(self._is_client_record, found)):
             found = [record for search in self.searches for record in search.by_scan(key)]
@@ -237,8 +218,7 @@ class Trace:
     def _is_client_record(self, record: Record) -> bool:
         """Return whether a record has data that a client recorded about the message.
 
-        The result is False for a record of the message itself. The trace topic of clients can be configured, and can
-        differ from RMQ_SYS_TRACE_TOPIC.
+        The trace topic of clients can be configured, and can differ from RMQ_SYS_TRACE_TOPIC.
         """
         asked = (self.question.key, self.question.unique_key, *(self.question.ids or ()))
         if record.unique_key is not None and record.unique_key in asked:
@@ -252,7 +232,6 @@ class Trace:
         return self._client_records_at[record.place]
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
-        """Return the records of a message in all stores, without copies."""
         return self._each_once(
             record for search in self.searches for record in self._found(search, unique_key).of(unique_key)
         )
@@ -260,9 +239,9 @@ class Trace:
     def _each_once(self, records: Iterable[Record]) -> list[Record]:
         """Return each record once, without the copies that replication has made.
 
-        A whole copy of a record is preferred to a damaged copy. Among whole copies, the copy of the first store is
-        returned. Two records without UNIQ_KEY count as copies if their msgId and their store time are equal. A msgId is
-        not unique, because brokers of different clusters can have the same address.
+        A whole copy goes before a damaged one, then that of the first store. Two records without UNIQ_KEY are copies if
+        msgId and store time are equal: a msgId is not unique, because brokers of different clusters can have the same
+        address.
         """
         found = [(_identity(record), record) for record in records]
         chosen: dict[tuple[str, int], Record] = {}
@@ -275,7 +254,6 @@ class Trace:
         return list(chosen.values())
 
     def _found(self, search: KeySearch, unique_key: str) -> _Found:
-        """Return the records that a search finds for a UNIQ_KEY."""
         records = search.records_of_message(unique_key, self.question.key)
         known = self._of_searches.get(search.scan.number)
         if known is None or known.records is not records:
@@ -286,9 +264,9 @@ class Trace:
         return known
 
     def _with_links(self, unique_key: str | None, records: Sequence[Record]) -> list[Record]:
-        """Return `records` and more records of the message, found by links or a scan.
+        """Add the records of the message that links or a scan find.
 
-        If the index lacks a linked record, or if a delivery is overdue, the log is scanned for the UNIQ_KEY.
+        The log is scanned for the UNIQ_KEY if the index lacks a linked record, or if a delivery is overdue.
         """
         known = {record.place: record for record in records}
         fresh = list(known.values())
@@ -307,7 +285,6 @@ class Trace:
     def _linked(
         self, unique_key: str | None, fresh: Sequence[Record], known: dict[tuple[int, int], Record]
     ) -> Iterator[Record]:
-        """Yield the records of the message that `fresh` links to and `known` lacks."""
         for record in fresh:
             for offset in links.linked_offsets(record, self.stores[record.store]):
                 found = record_at(self.scans[record.store], offset, indexed=False)
@@ -350,10 +327,7 @@ class Trace:
         return group_states(stages, scan.store, self._groups[scan.number])
 
     def _commit_may_be_lost(self, stages: Sequence[Stage]) -> bool:
-        """Return whether a record is lost between a half message and its rollback.
-
-        The lost record may be a commit: a broker stores a commit between the half message and the op message.
-        """
+        # a broker stores a commit between half and op message: a record lost there may be one
         for op in (stage.record for stage in stages if stage.kind == ROLLBACK):
             search = self.searches[op.store]
             log = search.scan.store.commit_log
@@ -366,7 +340,6 @@ class Trace:
         return False
 
     def _client_records(self, unique_key: str | None) -> Iterator[tuple[Record, ClientRecord]]:
-        """Yield the data that clients recorded about a message, in log order."""
         if unique_key is None:
             return
         found = [
@@ -398,9 +371,8 @@ def _identity(record: Record) -> tuple[str, int]:
 def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
     """Yield the POP checkpoints and acknowledgements for a message in one store.
 
-    A POP checkpoint or acknowledgement names the topic, the queue and the queue offset of a message
-    (format/body/pop_message.py). A broker stores POP checkpoints and acknowledgements first in rmq_sys_wheel_timer.
-    When they are due, the broker stores them in rmq_sys_REVIVE_LOG_CLUSTER.
+    They name the topic, the queue and the queue offset of a message (format/body/pop_message.py). A broker stores them
+    first in rmq_sys_wheel_timer, and when they are due in rmq_sys_REVIVE_LOG_CLUSTER.
     """
     store = scan.store
     first = min((stage.record.message.physical_offset for stage in stages), default=0)
@@ -419,10 +391,7 @@ def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
 
 
 def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
-    """Return the kind and the group of a POP message if it names one of `stages`.
-
-    The result is None for any other record.
-    """
+    """Return the kind and the group of a POP message if it names one of `stages`."""
     tag = record.properties.get(TAGS, "")
     if tag not in pop_message.BODIES:
         return None

@@ -31,8 +31,8 @@ class QueueCursor:
     """The units of one queue.
 
     A unit is confirmed if the log has its message. Confirmed units are kept as runs [start, end) of queue offsets. If
-    `max_offset` is None, it becomes the queue offset after the last unit in use. This takes a scan of the last files.
-    From the queue offset `data_end` on, the queue has only zeros, or no slot.
+    `max_offset` is None, it becomes the queue offset after the last unit in use, by a scan of the last files. From the
+    queue offset `data_end` on, the queue has only zeros, or no slot.
     """
 
     __slots__ = ("_last_part", "_runs", "data_end", "first", "max_offset", "queue")
@@ -46,7 +46,7 @@ class QueueCursor:
         self._last_part: tuple[int, int] | None = None
 
     def unit(self, queue_offset: int) -> CqUnit | None:
-        """Return the unit at a queue offset, or None if the queue has no unit there.
+        """Return the unit at a queue offset, or None if there is none.
 
         Raises OSError.
         """
@@ -55,7 +55,7 @@ class QueueCursor:
     def first_reaching(self, physical_offset: int) -> CqUnit | None:
         """Return the first unit that points to `physical_offset` (bytes) or later.
 
-        The result is None if all units point before `physical_offset`. Raises OSError.
+        Raises OSError.
         """
         slots = range(self.first, self.max_offset)
         at = bisect_left(slots, True, key=lambda slot: self._reaches(slot, physical_offset))
@@ -66,10 +66,7 @@ class QueueCursor:
         return unit is not None and not unit.is_pre_blank and unit.physical_offset >= physical_offset
 
     def confirm(self, queue_offset: int) -> None:
-        """Remember that the log has the message of a unit.
-
-        Messages must be in log order.
-        """
+        """Remember that the log has the message of a unit, in log order."""
         start = queue_offset
         if self._runs and self._runs[-1][1] == start:
             start = self._runs.pop()[0]
@@ -85,8 +82,8 @@ class QueueCursor:
     def confirm_part(self, start: int, end: int, *, is_only_run: bool) -> None:
         """Remember that a part of the log has the messages of the units [start, end).
 
-        Parts must be in log order. With `is_only_run`, this part has no other run of the queue. Then the run becomes
-        one with the run of the part before, if it continues that run and nothing was confirmed in between.
+        Parts come in log order. With `is_only_run`, this part has no other run of the queue: then the run joins that of
+        the part before, if it continues it and nothing was confirmed in between.
         """
         run = (start, end)
         if is_only_run and self._runs and self._runs[-1] is self._last_part and self._runs[-1][1] == start:
@@ -97,7 +94,7 @@ class QueueCursor:
     def confirmed(self) -> list[tuple[int, int]]:
         """Return the queue offsets of confirmed units as runs [start, end), ascending.
 
-        The physical offsets in each run are ascending.
+        In each run, the physical offsets ascend, too.
         """
         runs: list[tuple[int, int]] = []
         for start, end in sorted(self._runs):
@@ -112,8 +109,8 @@ class UnitAudit:
     """Compares messages with units, and returns verdicts.
 
     `kind_of` returns how the units of a queue are compared with messages. `on_error` is called with each queue that
-    cannot be read. For up to 50,000 queues, the windows need at most 16 MiB of memory. With more queues, the windows
-    need 320 bytes for each queue. Each run of confirmed units needs additional memory.
+    cannot be read. The windows need at most 16 MiB for up to 50,000 queues, and 320 bytes for each queue with more.
+    Each run of confirmed units needs additional memory.
     """
 
     def __init__(
@@ -138,7 +135,7 @@ class UnitAudit:
     def know(self, keys: list[QueueKey]) -> None:
         """Add the new queues in `keys`.
 
-        `keys` must begin with the queues of the previous call. The number of a queue is its index in `keys`.
+        `keys` must begin with those of the previous call: a queue's number is its index.
         """
         new = keys[len(self._keys) :]
         if not new:
@@ -163,8 +160,8 @@ class UnitAudit:
     def _fill_windows(self, first: int, plain: list[tuple[int, QueueCursor]]) -> None:
         """Fill the windows of new queues from units that are already in memory.
 
-        Each pair in `plain` is the number of a queue minus `first`, and the cursor of the queue. A window that is
-        filled here never moves, because the window has all units of the queue.
+        `plain` has the queue's number minus `first`, and its cursor. Such a window never moves: it has all units of the
+        queue.
         """
         width = self._pool.shape[1]
         contents = ((at, cursor.queue.queue.small_content) for at, cursor in plain)
@@ -194,7 +191,7 @@ class UnitAudit:
     def is_seen(self, number: int, physical_offset: int) -> bool:
         """Return whether the log has a message of this queue before `physical_offset`.
 
-        The first call for a queue records `physical_offset` as the first message of the queue.
+        The first call for a queue records `physical_offset` as that of its first message.
         """
         state = self._states[number]
         if not state["seen"]:
@@ -215,10 +212,7 @@ class UnitAudit:
             cursor.confirm_run(start, end)
 
     def _move_window(self, number: int, queue_offset: int) -> None:
-        """Move the queue's window to the units that begin at `queue_offset`.
-
-        If no queue file has a unit, the window has zeros in its place.
-        """
+        # if no queue file has a unit, the window has zeros in its place.
         state = self._states[number]
         key = self._keys[number]
         cursor = self._cursors.get(key)
