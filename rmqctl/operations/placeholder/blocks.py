@@ -1,6 +1,6 @@
 """Placeholders (`record.py`) that are planned but not written yet.
 
-Placeholders are kept in memory as compressed blocks, because most bytes of a placeholder are spaces.
+They are kept in memory as compressed blocks, because most of their bytes are spaces.
 """
 
 from __future__ import annotations
@@ -30,40 +30,37 @@ _BLOCKS_UNPACKED = 2
 class PlaceholderBlock(NamedTuple):
     """Adjacent records that will be written into the log file `path`.
 
-    The `size` bytes of `data` are written at byte `offset` of the file. The file may not exist yet, or may be too short
-    for the records. The first record is at `physical_offset`. `code` is the code of the finding that reports the
-    replaced damage. If the last record is a blank, `data` has only the first 8 bytes of the blank. `served` is the
-    number of records that consumers receive.
+    The file may not exist yet, or may be too short for the records.
     """
 
-    physical_offset: int
+    physical_offset: int  # of the first record
     path: str
-    offset: int
-    size: int
-    code: str
-    served: int
+    offset: int  # byte of the file where they are written
+    size: int  # of `data`; if the last record is a blank, `data` has only its first 8 bytes
+    code: str  # of the finding that reports the replaced damage
+    served: int  # number of records that consumers receive
     packed: bytes
 
     @classmethod
     def pack(cls, physical_offset: int, path: str, offset: int, code: str, data: bytes) -> PlaceholderBlock:
-        """Return a block with the records `data`, in compressed form."""
+        """Return a block of the records `data`."""
         block = cls(physical_offset, path, offset, len(data), code, 0, zlib.compress(data, _FAST))
         return block._replace(served=int(np.count_nonzero(are_served(block.columns().rows))))
 
     @property
     def data(self) -> bytes:
-        """Return the records of the block, as bytes to be written."""
+        """The records of the block, as bytes to be written."""
         return _unpacked(self.packed)
 
     @property
     def is_one_message(self) -> bool:
-        """Return whether the block is one placeholder that consumers receive."""
+        """Whether the block is one placeholder that consumers receive."""
         return self.served == len(self.columns().rows) == 1
 
     def columns(self) -> Columns:
         """Return the placeholders and fillers of the block as columns.
 
-        If the block consists of a blank, the columns have no rows.
+        A blank has no row.
         """
         buffer = np.frombuffer(self.data, np.uint8)
         room = np.empty(self.size // MIN_SIZE, scan.RECORD_COLUMNS)
@@ -77,19 +74,16 @@ class PlaceholderBlock(NamedTuple):
         return found if isinstance(found, Message) else None
 
     def describe(self) -> str:
-        """Describe the planned write of the block in one line of text."""
+        """Describe the planned write in one line."""
         return f"write placeholders, {self.size} bytes, at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the planned write of the block as a JSON object, without the data."""
+        """Return the planned write, without the data."""
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
 class PlaceholderBlocks:
-    """The placeholders of a repair.
-
-    Iteration yields the blocks in log order.
-    """
+    """The placeholders of a repair; iteration yields the blocks in log order."""
 
     def __init__(self) -> None:
         self._by_damage: dict[int, Sequence[PlaceholderBlock]] = {}
@@ -103,10 +97,10 @@ class PlaceholderBlocks:
             insort(self._blocks, block)
 
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
-        """Return the placeholders for the damage at a physical offset.
+        """Return the placeholders for the damage at a physical offset, None without one.
 
-        If several damages lie between two good records, the placeholders belong to the first damage. The result for a
-        later damage is empty. The result is None if no placeholder replaces the damage.
+        If several damages lie between two good records, the first has the placeholders, and the others have none
+        (empty).
         """
         return self._by_damage.get(physical_offset)
 
@@ -117,7 +111,7 @@ class PlaceholderBlocks:
 
     @property
     def served(self) -> int:
-        """Return the number of placeholders that consumers receive."""
+        """The number of placeholders that consumers receive."""
         return sum(block.served for block in self._blocks)
 
     def __iter__(self) -> Iterator[PlaceholderBlock]:
@@ -130,7 +124,7 @@ class PlaceholderBlocks:
 def are_served(messages: Rows) -> Flags:
     """Return, for each row, whether consumers receive the message.
 
-    `messages` must have the column `sys_flag`. Fillers are rollbacks, which consumers do not receive.
+    `messages` must have the column `sys_flag`: fillers are rollbacks, which consumers do not receive.
     """
     found: Flags = (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
     return found

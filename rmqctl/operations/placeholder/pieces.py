@@ -1,6 +1,6 @@
 """The records that fill a damaged range of the log completely.
 
-A record that a unit leads to goes to the unit's place. The record for a lost unit goes into a free part of the range.
+A record that a unit leads to goes to the unit's place, the record for a lost unit into a free part of the range.
 Fillers take the rest, and at the end of a file a blank does.
 """
 
@@ -24,29 +24,24 @@ _BLANK = struct.Struct(">iI")
 
 
 class Span(NamedTuple):
-    """A damaged range [begin, end) of one log file.
+    """A damaged range [begin, end) of one log file, in physical offsets.
 
-    All values are physical offsets. The log file has the range [file_begin, file_end). Adjacent damages must be in one
-    range.
+    Adjacent damages must be in one range.
     """
 
     begin: int
     end: int
-    file_begin: int
+    file_begin: int  # the log file has [file_begin, file_end)
     file_end: int
 
 
 class PlaceholderRecord(NamedTuple):
-    """A record that will be written over damage: a placeholder, a filler or a blank.
-
-    `claims` are the units of the replaced messages. A filler or a blank has no claims. For a blank, `data` has only the
-    first 8 bytes of the blank. If the size of the record differs from the size in the unit, the unit must change.
-    """
+    """A record that will be written over damage: a placeholder, a filler or a blank."""
 
     physical_offset: int
-    size: int
-    data: bytes
-    claims: tuple[Claim, ...] = ()
+    size: int  # if it differs from the size in the unit, the unit must change
+    data: bytes  # of a blank, only the first 8 bytes
+    claims: tuple[Claim, ...] = ()  # units of the replaced messages; none for a filler or a blank
 
 
 class PlaceholderPlan(NamedTuple):
@@ -68,7 +63,7 @@ class _Piece:
 def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: Surroundings) -> PlaceholderPlan:
     """Return a plan with records that fill a damaged range completely, in log order.
 
-    The records are built one by one, so a large range does not need much memory. Raises ValueError if the range is too
+    The records are built one by one, so that a large range needs little memory. Raises ValueError if the range is too
     small for a record.
     """
     pieces, dropped = _pieces(span, claims, around)
@@ -79,7 +74,6 @@ def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: 
 
 
 def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
-    """Return the pieces of the damaged range, and the claims without a piece."""
     pieces: list[_Piece] = []
     dropped: list[Claim] = []
     groups = _groups(span, claims, dropped)
@@ -99,10 +93,7 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
 
 
 def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
-    """Return the claims in log order, grouped by physical offset.
-
-    A message with LMQs has several units. The claims for one message form one group.
-    """
+    # Group the claims by physical offset, in log order: a message with LMQs has several units.
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
         if claim.physical_offset is None:
@@ -119,9 +110,9 @@ def _is_lmq(claim: Claim) -> bool:
 
 
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
-    """Fill the gap from the last piece to `end`. Return whether the gap is filled.
+    """Fill the gap from the last piece to `end`; return whether that was possible.
 
-    A gap of at least `size_min` bytes becomes a new piece. A smaller gap is added to the last piece.
+    A gap of at least `size_min` bytes becomes a new piece; a smaller one is added to the last piece.
     """
     covered = pieces[-1].end if pieces else begin
     gap = end - covered
@@ -133,9 +124,9 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 
 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Assign the claim `owed` to a free piece. Return whether a piece was found.
+    """Assign `owed` to the first free piece with room; return whether there is one.
 
-    In log order, the queue offsets of one queue must rise. The first suitable piece with enough room is chosen.
+    In log order, the queue offsets of one queue must rise.
     """
     least = least_size((owed,), around) + 1
     with_placeholder = least + sign_size(code)
@@ -169,10 +160,10 @@ def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) 
 
 
 def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
-    """Yield fillers for a piece. No filler is larger than a broker accepts.
+    """Yield fillers for a piece, none larger than a broker accepts.
 
-    A piece at the end of a file becomes a blank. If the piece is a whole file, a filler precedes the blank, because
-    recovery needs a store time.
+    A piece at the end of a file becomes a blank. If it is a whole file, a filler precedes the blank, because recovery
+    needs a store time.
     """
     at, end = piece.begin, piece.end
     smallest = filler_size_min(around)

@@ -54,17 +54,15 @@ class Placeholders:
     def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[PlaceholderBlock]:
         """Return the placeholders for the successive damages between two good records.
 
-        The good records before and after the damages are at physical offsets `before` and `after`. Placeholders also
-        replace missing files, and the missing bytes of a short file. Raises ValueError if there is no room for a
-        record, or if neither `before` nor `after` is the offset of a good record. After a ValueError, `blocks` is
-        unchanged.
+        `before` and `after` are the physical offsets of these records. Missing files, and the missing bytes of a short
+        file, are replaced, too. Raises ValueError if there is no room for a record, or if neither `before` nor `after`
+        is the offset of a good record; `blocks` is then unchanged.
         """
         found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
         self.blocks.put([damage.physical_offset for damage in damages], found)
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
-        """Yield groups of adjacent damages of one file."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
             if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
@@ -75,10 +73,9 @@ class Placeholders:
             yield run
 
     def _by_file(self, damage: Damage) -> Iterator[Damage]:
-        """Yield one damage for each missing file of a `file-gap`.
+        """Yield one damage for each missing file of a `file-gap`, any other unchanged.
 
-        A damage that is not a `file-gap` is yielded unchanged. Raises ValueError if the size of the gap is not a
-        multiple of the file size.
+        Raises ValueError if the size of the gap is no multiple of the file size.
         """
         size = self._store.commit_log.queue.file_size
         if damage.code != "file-gap":
@@ -90,7 +87,6 @@ class Placeholders:
             yield damage._replace(physical_offset=begin, size=size)
 
     def _blocks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[PlaceholderBlock]:
-        """Yield blocks of placeholders for adjacent damages of one file."""
         home = self._home(damages[0])
         data = bytearray()
         at = damages[0].physical_offset
@@ -113,9 +109,9 @@ class Placeholders:
                 yield record.data
 
     def _windows(self, span: Span) -> Iterator[Span]:
-        """Divide a damaged range into parts; a small range stays one part.
+        """Divide a damaged range into parts; a small range stays one.
 
-        Each part except the first part begins at a physical offset to which a unit points.
+        Each part but the first begins at a physical offset to which a unit points.
         """
         while span.end - span.begin > 2 * WINDOW_SIZE:
             cut = self._first_claim(span.begin + WINDOW_SIZE)
@@ -134,10 +130,10 @@ class Placeholders:
         return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
 
     def _home(self, damage: Damage) -> _Home:
-        """Return the log file of the damage, with the size after the repair.
+        """Return the log file of the damage, with its size after the repair.
 
-        Before the repair, the file may be too short or missing. If files overlap, `damage.path` names the file. Raises
-        ValueError if no log file begins at or before the damage.
+        Before, it may be too short or missing. If files overlap, `damage.path` names the file. Raises ValueError if no
+        log file begins at or before the damage.
         """
         files = self._store.commit_log.queue
         physical_offset = damage.physical_offset
@@ -156,7 +152,6 @@ class Placeholders:
         return _Home(f"{file.name[:-FILE_NAME_DIGITS]}{begin:0{FILE_NAME_DIGITS}d}", begin, begin + files.file_size)
 
     def _claims(self, span: Span) -> Iterator[Claim]:
-        """Yield a claim for each unit that points into the damaged range."""
         for key, queue in self._store.queues.items():
             first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
             units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
@@ -173,10 +168,9 @@ class Placeholders:
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
         """Return the queue of the units with the queue offsets [first, end).
 
-        `key` is the queue of the folder. A queue file may lie in the folder of another queue. The result is the queue
-        of the intact messages to which neighbouring units point. Neighbouring units have queue offsets below `first`,
-        or from `end` on. If there are no intact messages, or messages of several queues, the result is `key`. For an
-        LMQ, the result is `key`, because an LMQ has messages of other queues.
+        `key` is the queue of the folder, but a queue file may lie in the folder of another queue: the intact messages
+        to which neighbouring units (below `first`, or from `end` on) point tell. The result is `key` if there are none,
+        or of several queues, and for an LMQ, which has messages of other queues.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key
@@ -187,9 +181,9 @@ class Placeholders:
         return owner or key
 
     def _queue_of(self, unit: CqUnit) -> QueueKey | None:
-        """Return the queue of the intact message to which a unit points.
+        """Return the queue of the intact message to which a unit points, or None.
 
-        The result is None if the message and the unit have different queue offsets, or if the message is not intact.
+        None also if message and unit have different queue offsets.
         """
         message = self._store.commit_log.message_at(unit.physical_offset)
         if message is None or message.queue_offset != unit.queue_offset:

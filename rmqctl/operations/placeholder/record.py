@@ -1,37 +1,36 @@
 """Records that replace damaged bytes, so that later messages can be consumed.
 
-The total size of the new records is the size of the damaged bytes. Three kinds of records replace damage:
+They take exactly the bytes of the damage, and are of three kinds:
 
-- A *placeholder* replaces a message. A placeholder has the queue offset of the replaced message, so the queue has no
-  hole.
-- A *filler* replaces bytes whose content is unknown. A filler is a rollback record, which brokers add neither to a
-  queue nor to the index.
+- A *placeholder* replaces a message, and has its queue offset, so that the queue has no hole.
+- A *filler* replaces bytes whose content is unknown. It is a rollback record, which brokers add neither to a queue nor
+  to the index.
 - A *blank* replaces the rest of a file.
 
-Placeholders and fillers have PLACEHOLDER_SIGN in PREPAREDTRANSACTIONOFFSET, which no broker and no client reads. If
-there is room, placeholders and fillers have the property RMQCTL_DAMAGED with the code of the finding. The body of a
-placeholder is a small JSON object and spaces. If a placeholder has room for a body, the body is not empty. A
-placeholder needs a body for three reasons (*run* means: tested with real brokers):
+Placeholders and fillers have PLACEHOLDER_SIGN in PREPAREDTRANSACTIONOFFSET, which no broker and no client reads, and if
+there is room the property RMQCTL_DAMAGED with the code of the finding. The body of a placeholder is a small JSON object
+and spaces, and not empty if there is room for one. It needs a body for three reasons (*run* means: tested with real
+brokers):
 
 - A broker of 5.3.3 stops forever at a delayed message without a body (HookUtils; run). A broker of 4.x fails when it
   reads an op message without a body.
 - Brokers of 5.x read the bodies of the revive topics as JSON, and stop if a body is blank or is not JSON
   (PopReviveService).
-- The body of a transaction's op message is an offset. If the body is not a number, the op message neither commits nor
-  rolls back a half message (TransactionalMessageServiceImpl).
+- The body of a transaction's op message is an offset. If it is not a number, the op message neither commits nor rolls
+  back a half message (TransactionalMessageServiceImpl).
 
-If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. If the body
-matches BODYCRC, the placeholder keeps the body. If the frame is not whole (`claimed_record`), the fields come from
-the units that point into the damaged range (`Claim`). Fields that a unit does not have get the following values:
+If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body, and the
+body, too, if it matches BODYCRC. If the frame is not whole (`claimed_record`), the fields come from the units that
+point into the damaged range (`Claim`). Fields that a unit does not have get these values:
 
-- BORNTIMESTAMP is 0. With BORNTIMESTAMP 0, a half message is too old for a transaction check (needSkip).
+- BORNTIMESTAMP is 0: a half message is then too old for a transaction check (needSkip).
 - In SCHEDULE_TOPIC_XXXX, the property DELAY is the delay level of the queue. REAL_TOPIC is RMQ_SYS_TRANS_HALF_TOPIC, so
   every broker version discards the placeholder at the delivery time (run).
 - In rmq_sys_wheel_timer, REAL_TOPIC is RMQCTL_DAMAGED, and TIMER_OUT_MS is in the past. The timer of 5.3.3 stops
   forever at a message without TIMER_OUT_MS (TimerMessageStore.enqueue).
 - For LMQs and batch queues, the properties that dispatch reads are set.
 
-The table shows tests with real brokers (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
+Real brokers behave so (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
 
 | | 4.7.1 | 4.9.7 | 5.3.3 |
 |---|---|---|---|
@@ -88,46 +87,39 @@ _SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
 
 
 class Claim(NamedTuple):
-    """The values of a unit whose record cannot be read.
-
-    `tags` is empty if the TAGS of the message are unknown. In a batch queue, `inner_num` is the number of queue offsets
-    of the unit. In a queue that is not a batch queue, `inner_num` is 0. If the unit is lost, `physical_offset` is None.
-    The record for a lost unit may go into any free part of the damaged range.
-    """
+    """The values of a unit whose record cannot be read."""
 
     topic: str
     queue_id: int
     queue_offset: int
+    # None: the unit is lost, and its record may go into any free part of the damaged range
     physical_offset: int | None = None
     size: int = 0
     tags_code: int = 0
-    tags: str = ""
-    inner_num: int = 0
+    tags: str = ""  # empty if unknown
+    inner_num: int = 0  # queue offsets of the unit in a batch queue, else 0
 
     @property
     def queue(self) -> QueueKey:
-        """Return the topic and the queueId of the unit."""
+        """The topic and the queueId of the unit."""
         return self.topic, self.queue_id
 
 
 class Surroundings(NamedTuple):
-    """The values that placeholders copy from good records near the damage.
-
-    Times are in ms since 1970.
-    """
+    """The values that placeholders copy from good records near the damage."""
 
     store_host_bytes: bytes
-    timestamp_min: int
-    timestamp_max: int
+    timestamp_min: int  # ms since 1970
+    timestamp_max: int  # ms since 1970
     property_crc: bool
-    long_topics: bool
+    long_topics: bool  # the broker can read V2 records
 
 
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
     """Return the values that placeholders copy from the nearest good records.
 
     `before` and `after` are the good records next to the damage. `long_topics` says whether the broker can read V2
-    records. Raises ValueError if `before` and `after` are both None.
+    records. Raises ValueError if both are None.
     """
     first, last = before or after, after or before
     if first is None or last is None:
@@ -142,10 +134,9 @@ def filler_size_min(around: Surroundings) -> int:
 
 
 def placeholder_message(message: Message, code: str) -> bytes:
-    """Return a record that replaces a message with damaged content.
+    """Return a record that replaces a message with damaged content, of the same size.
 
-    The record has the same size as the message. The frame of the message must be whole. If the queue has a unit for the
-    message, the unit must point to the message.
+    The frame of the message must be whole, and its unit, if the queue has one, must point to it.
     """
     # if the name __CRC32# is damaged, the property is known by its value (rmqctl.format.crc)
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
@@ -167,7 +158,7 @@ def placeholder_message(message: Message, code: str) -> bytes:
 def _readable(message: Message) -> Message:
     """Repair faults that make clients reject a message.
 
-    Clients reject a port that is out of range. Clients reject a body that they cannot decompress.
+    These are a port out of range, and a body that they cannot decompress.
     """
     if has_bad_port(message):
         born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
@@ -198,7 +189,7 @@ def _body_is_right(message: Message) -> bool:
 def filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
     """Return a filler: a record without a queue, and with hosts of zeros.
 
-    If the filler is too small for the whole topic, the topic is cut.
+    In a small one, the topic is cut.
     """
     topic = NAME.encode()[: size - filler_size_min(around)]
     message = _plain(at, size, bytes(HOST_V4), around)._replace(
@@ -250,11 +241,11 @@ def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Messa
 
 
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
-    """Return the store time (ms) of a placeholder.
+    """Return the store time (ms) of a placeholder, by default `around.timestamp_min`.
 
-    The default is `around.timestamp_min`. The unit of a delayed message has the delivery time: the store time plus a
-    delay of whole seconds. For a delayed message, the result is the first time >= `timestamp_min` that differs from the
-    delivery time by whole seconds. If this time is after `timestamp_max`, the result is the default.
+    The unit of a delayed message has the delivery time: the store time plus a delay of whole seconds. The result is
+    then the first time >= `timestamp_min` that differs from it by whole seconds, or the default if that is after
+    `timestamp_max`.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
@@ -263,10 +254,7 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
 
 
 def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
-    """Return the properties that a placeholder needs.
-
-    Dispatch and the broker's delay and timer services read these properties.
-    """
+    # Return the properties that dispatch and the broker's delay and timer services read.
     claim, *others = claims
     needed = {properties.TAGS: claim.tags} if claim.tags else {}
     if claim.inner_num:
@@ -291,7 +279,7 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
 def least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
     """Return the size, in bytes, of the smallest placeholder for `claims`.
 
-    If a placeholder for `claims` is not possible, the result is larger than any record.
+    If none is possible, it is larger than any record.
     """
     topic = topic_field(claims[0].topic, long_topics=around.long_topics)
     needed = properties_to_bytes(_needed_properties(claims, around), end_with_separator=True)
@@ -304,8 +292,8 @@ def least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
 def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
     """Return the bytes of a placeholder or filler with RMQCTL_DAMAGED and a new body.
 
-    The body is a JSON object followed by spaces. If there is no room for the property, the property is left out. If
-    there is no room for the JSON object, the body has only spaces or is empty.
+    The body is a JSON object followed by spaces. Without room for the property, it is left out; without room for the
+    JSON object, the body has only spaces or is empty.
     """
     raw = message.properties_bytes
     reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
@@ -324,10 +312,10 @@ def _body(size: int, code: str) -> bytes:
 
 
 def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
-    """Return properties that begin with the property RMQCTL_DAMAGED.
+    """Return properties of at most `size_max` bytes that begin with RMQCTL_DAMAGED.
 
-    The result has at most `size_max` bytes. To save room, WAIT, TRACE_ON, MSG_REGION and CLUSTER may be left out. If
-    there is no room for RMQCTL_DAMAGED, the properties are returned unchanged.
+    To save room, WAIT, TRACE_ON, MSG_REGION and CLUSTER may be left out. If there is still no room, the properties are
+    unchanged.
     """
     for kept in (raw, _without_additions(raw)):
         for value in (code, properties.PLACEHOLDER_SHORT):
@@ -351,7 +339,7 @@ def _without_additions(raw: bytes) -> bytes:
 
 
 def _whole_pairs(raw: bytes) -> bytes:
-    """Return the properties without a last property that was only partly written."""
+    """Leave out a last property that was only partly written."""
     written = raw.rstrip(b"\0")
     return raw if written == raw else written[: written.rfind(_SEPARATOR) + 1]
 
@@ -361,7 +349,6 @@ def _ends_in_property_crc(raw: bytes) -> bool:
 
 
 def _encoded(message: Message, *, property_crc: bool) -> bytes:
-    """Return the record's bytes, with `__CRC32#` if `property_crc` is set."""
     head = HEADS[message.sys_flag & _V6_MASK].struct.pack(*message[1:_FIELDS_OF_HEAD], len(message.body))
     topic_length = len(message.topic_bytes).to_bytes(topic_length_size(message.magic_code), "big")
     properties_length = len(message.properties_bytes) + (crc.PROPERTY_CRC_SIZE if property_crc else 0)

@@ -8,11 +8,10 @@ One pass over the log decides, item by item, what becomes of it:
 - other damage stays: brokers serve it, or begin their recovery after it;
 - everything after the log's end is lost.
 
-A broker's abnormal recovery may begin to read after a damaged place. The broker's next normal start may begin to read
-before the damaged place, and would end the log there. The checkpoint decides from which file an abnormal recovery
-reads. The number of log files decides from which file a normal start reads. Damage that the next normal start would
-read gets placeholders, with or without `--keep-going`: the end of the pass shows which (`needs_placeholders`), and
-another analysis replaces it.
+A broker's abnormal recovery, which begins at a file that the checkpoint decides, may begin behind a damaged place. The
+next normal start, which begins at a file that the number of log files decides, may begin before it, and would end the
+log there. Damage that the next normal start would read gets placeholders, with or without `--keep-going`: the end of
+the pass shows which (`needs_placeholders`), and another analysis replaces it.
 """
 
 from __future__ import annotations
@@ -140,8 +139,8 @@ class RecoveryPolicy:
 class LogEnd:
     """The end of the log: as far as a scan has read it, until there is a `reason`.
 
-    An empty log file continues the log if the file begins at the end of the previous file. After a gap, a log file
-    continues the log if the file has messages.
+    An empty log file continues the log if it begins where the previous file ends; after a gap, a log file does if it
+    has messages.
     """
 
     def __init__(self, files: MappedFileQueue) -> None:
@@ -152,7 +151,7 @@ class LogEnd:
 
     @property
     def is_final(self) -> bool:
-        """Return whether the log's end is final."""
+        """Whether the log's end is final."""
         return self.reason is not None
 
     def blank(self, blank: Blank) -> None:
@@ -323,7 +322,7 @@ class RecoveryAnalysis:
     def _replace_pending(self, good: int) -> None:
         """Replace the damage before the good record at `good` with placeholders.
 
-        If no placeholder is possible, `keep_going` ends the log at the damage. Without `keep_going`, the damage stays.
+        If none is possible, `keep_going` ends the log at the damage; without `keep_going`, the damage stays.
         """
         damages, self._pending = self._pending, []
         keep_going = self._policy.keep_going
@@ -359,7 +358,6 @@ class RecoveryAnalysis:
         return True
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
-        """End the log at the first of the damaged places `damages`, which are all lost."""
         self.end.stop_at(damages[0], why)
         for damage in damages:
             self.losses.damage(damage)
@@ -367,9 +365,8 @@ class RecoveryAnalysis:
     def _is_stale(self, physical_offset: int) -> bool:
         """Return whether a message after damage is from an earlier state of the log.
 
-        A stale message has an earlier store time than the last message before the damage. The queue of a stale message
-        exists, but has no unit for the message. A broker that cuts the log leaves the old bytes in the file. New
-        messages overwrite the old bytes later.
+        A broker that cuts the log leaves the old bytes in the file until new messages overwrite them. A stale message
+        has an earlier store time than the last message before the damage, and its queue exists, but has no unit for it.
         """
         message = self._store.commit_log.message_at(physical_offset)
         return (
@@ -380,10 +377,7 @@ class RecoveryAnalysis:
         )
 
     def _see_excess(self, damage: Damage) -> None:
-        """Count the messages that are lost when the repair cuts a log file.
-
-        The repair cuts a log file that is too long. Messages that are in another log file are not lost.
-        """
+        # the repair cuts a log file that is too long: messages of the excess are lost if no other log file has them
         log = self._store.commit_log
         file = next((file for file in log.queue.files if file.name == damage.path), None)
         if file is None or file.size_on_disk <= file.size:
@@ -403,7 +397,6 @@ class RecoveryAnalysis:
             )
 
     def _find_damage_of_next_start(self) -> None:
-        """Find the passed damage at which the next normal start would end the log."""
         start, log = self._next_start(), self._store.commit_log.queue
         for damages in filter(None, self._passed):
             is_read = start <= damages[0].physical_offset or any(_is_in_short_file(log, damage) for damage in damages)
@@ -415,8 +408,8 @@ class RecoveryAnalysis:
     def _next_start(self) -> int:
         """Return the physical offset at which the next normal start begins its scan.
 
-        The result assumes that the log ends at its planned end. After an abnormal recovery, the result is the begin of
-        the third file from the end for all broker versions, as in 5.x before 5.3.2.
+        The log then ends at its planned end. After an abnormal recovery, this is the begin of the third file from the
+        end for all broker versions, as in 5.x before 5.3.2.
         """
         files, end = self._store.commit_log.queue.files, self.end.offset
         bases = [file.file_from_offset for file in files if file.file_from_offset < end]
@@ -443,15 +436,15 @@ class RecoveryAnalysis:
 
     @property
     def renamed(self) -> list[RenamedFile]:
-        """Return the log files that were probably renamed."""
+        """The log files that were probably renamed."""
         return list(self._renamed.found())
 
     @property
     def whole_from(self) -> int:
-        """Return the physical offset after the last damage in the planned log.
+        """The physical offset after the last damage in the planned log.
 
-        From `whole_from` to the end of the planned log, there are only good records and placeholders. If some good
-        records cannot be dispatched, the result is the end of the log.
+        From there to the end of the planned log, there are only good records and placeholders. If some good records
+        cannot be dispatched, it is the end of the log.
         """
         knows_topics = self._policy.profile.knows_long_topics or all(
             len(topic) <= LONGEST_V1_TOPIC for topic, _ in self._builder.queues
@@ -462,17 +455,14 @@ class RecoveryAnalysis:
 
     @property
     def keepable(self) -> int:
-        """Return how many good messages after the log's end `keep_going` would keep.
+        """How many good messages after the log's end `keep_going` would keep.
 
-        The result is 0 if the messages are stale (`_is_stale`).
+        None if they are stale (`_is_stale`).
         """
         return self.losses.good if self.end.is_at_damage else 0
 
 
 def _is_in_short_file(log: MappedFileQueue, damage: Damage) -> bool:
-    """Return whether damage lies in a log file that is too short.
-
-    The repair extends a short log file with zeros. The added zeros must not end the log at a later start of a broker.
-    """
+    # the repair extends a short log file with zeros, which must not end the log at a later start
     file, size = log.at_or_before(damage.physical_offset), log.file_size
     return file is not None and file.size_on_disk < size and damage.physical_offset < file.file_from_offset + size

@@ -65,12 +65,12 @@ class RecoveryPlan:
 
     @property
     def missing(self) -> int:
-        """Return how many messages were lost before the repair."""
+        """How many messages were lost before the repair."""
         return sum(self.gone.values())
 
     @property
     def fewer(self) -> int:
-        """Return how many messages brokers serve now, but not after the repair.
+        """How many messages brokers serve now, but not after the repair.
 
         Messages that are gone already, or that the next start loses, do not count.
         """
@@ -85,11 +85,11 @@ class RecoveryPlan:
 
     @property
     def placeholders_files(self) -> int:
-        """Return how many missing log files the repair creates for placeholders."""
+        """How many missing log files the repair creates for placeholders."""
         return sum(isinstance(step.action, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values that `recover -o json` prints besides the repair plan."""
+        """Return what `recover -o json` prints besides the repair plan."""
         restart = self.restart
         return {
             "mode": restart.mode.value,
@@ -141,7 +141,6 @@ def plan_recovery(store: ReadOnlyStore, policy: RecoveryPolicy, fingerprint: Fin
 
 
 def _try(store: ReadOnlyStore, policy: RecoveryPolicy, fingerprint: Fingerprint) -> _Try:
-    """Analyse the store until no more damage needs placeholders, then plan."""
     while True:
         with closing(RecoveryAnalysis(store, policy)) as analysis:
             analysis.run()
@@ -153,7 +152,6 @@ def _try(store: ReadOnlyStore, policy: RecoveryPolicy, fingerprint: Fingerprint)
 def _planned(
     store: ReadOnlyStore, policy: RecoveryPolicy, analysis: RecoveryAnalysis, fingerprint: Fingerprint
 ) -> _Try:
-    """Plan the repair, and rehearse the broker's next start after it."""
     now, corrected = analysis.start.finish()
     kept, end = analysis.kept, analysis.end
     made = RecoverySteps(store, analysis, begins_at_end=policy.profile.expired_queue_begins_at_end)
@@ -194,8 +192,7 @@ def _planned(
 def check_none_set_aside(store: ReadOnlyStore) -> None:
     """Raise Unreadable if a missing log file exists under another name.
 
-    Without this check, a repair might replace the renamed log file by placeholders, delete the renamed log file, or cut
-    the log.
+    Otherwise a repair might replace that file by placeholders, delete it, or cut the log.
     """
     for path, right_path in store.commit_log.queue.set_aside():
         what = f"{right_path.name} is missing, and this file is probably it: it may have the missing messages"

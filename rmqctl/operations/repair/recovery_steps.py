@@ -1,7 +1,7 @@
 """The steps that make a store agree with its analysis.
 
-A queue that agrees with the log stays unchanged. If all wrong units of a queue point after the end of the log, the
-queue is cut. A queue with other wrong units is rebuilt.
+A queue that agrees with the log stays unchanged. If all its wrong units point after the end of the log, it is cut; with
+others, it is rebuilt.
 """
 
 from __future__ import annotations
@@ -68,10 +68,7 @@ class RecoverySteps:
         yield from self._beside_steps(any_other=bool(steps))
 
     def _placeholder_steps(self) -> Iterator[Step]:
-        """Yield the steps that write placeholders.
-
-        Placeholders are written after the steps for the log, because short log files must be extended first.
-        """
+        # after the steps for the log, because short log files must be extended first
         files = self._store.commit_log.queue
         there = {file.name for file in files.files}
         for path, blocks in groupby(self._analysis.replaced.placeholders.blocks, lambda block: block.path):
@@ -112,7 +109,7 @@ class RecoverySteps:
         return all(file.file_from_offset % queue.unit_size == 0 for file in queue.queue.files)
 
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
-        """Yield the steps that give files the length with which brokers load them."""
+        """Give files the length with which brokers load them."""
         geometry = geometry_of_store(self._store)
         is_plain = isinstance(self._store.queues[key], ConsumeQueue)
         size = geometry.consumequeue_file_size if is_plain else geometry.batchconsumequeue_file_size
@@ -121,11 +118,7 @@ class RecoverySteps:
             yield Step(Resize(finding.path, size if is_queue else geometry.consumequeue_ext_file_size), finding.detail)
 
     def _empty_file_steps(self, key: QueueKey) -> Iterator[Step]:
-        """Yield the steps that delete a queue's last files if they have no unit.
-
-        5.x does not load a queue whose last file has no unit (see
-        `rmqctl.store.recovery.rules.empty_last_file_refusal`).
-        """
+        # 5.x does not load a queue whose last file has no unit (`rules.empty_last_file_refusal`)
         queue = self._store.queues[key]
         if not isinstance(queue, ConsumeQueue) or len(queue.queue.files) < 2:
             return
@@ -155,10 +148,10 @@ class RecoverySteps:
         return cut_steps(queue, cut, _in_words(findings))
 
     def _index_steps(self) -> Iterator[Step]:
-        """Yield the step that rebuilds the index, if a rebuild is needed.
+        """Rebuild the index, if needed.
 
-        At an abnormal start, a broker deletes index files that end after the checkpoint's time. After an abnormal
-        start, a broker indexes only the messages that its recovery reads.
+        At an abnormal start, a broker deletes index files that end after the checkpoint's time, and then indexes only
+        the messages that its recovery reads.
         """
         if not self._store.conf.index_enabled:
             return
@@ -180,10 +173,10 @@ class RecoverySteps:
         return -1 if header is None else header.end_phy_offset
 
     def _beside_steps(self, *, any_other: bool) -> Iterator[Step]:
-        """Yield the step that sets the checkpoint, and the step that deletes `abort`.
+        """Set the checkpoint, and delete `abort`.
 
-        If `abort` does not exist, a broker assumes that the store was shut down cleanly. `any_other` is True if the
-        plan changes more than the checkpoint and `abort`.
+        Without `abort`, a broker assumes that the store was shut down cleanly. `any_other` is True if the plan changes
+        more than these two.
         """
         log_end = self._store.commit_log.queue.end
         wrong = next(
@@ -223,10 +216,7 @@ class RecoverySteps:
 
 
 def _without_message(findings: list[Finding]) -> int:
-    """Count the units that point after the log's end and whose messages are lost.
-
-    A message is lost if the log has no other message with the same queue offset.
-    """
+    # messages are lost if the log has no other one with the same queue offset
     edges: list[tuple[int, str, int]] = []
     for finding in findings:
         if finding.queue_offset is not None and finding.code in (BEHIND_LOG, MISMATCH):
@@ -251,10 +241,9 @@ def _in_words(findings: Iterable[Finding]) -> str:
 class MisnamedRecords:
     """The misnamed records that explain findings on queues of `store`.
 
-    Two queues then seem to be wrong: the record's own queue, whose unit leads to the record, and the queue that the
-    record names, which has no unit for it. A rebuild would take the message out of its own queue, and would put it into
-    the named queue, in the place of another message. Brokers serve the message from its own queue. Therefore `recover`
-    changes neither queue.
+    Two queues then seem to be wrong: the record's own queue, whose unit leads to it, and the queue that it names, which
+    has no unit for it. A rebuild would move the message into the named queue, in the place of another message. Brokers
+    serve it from its own queue, so `recover` changes neither.
 
     `of_queue` has the findings of each queue. `records` are the misnamed records, and `queues` the queues for which
     they explain all findings. Raises OSError.
@@ -281,6 +270,5 @@ class MisnamedRecords:
                 yield Stray(named[0], own[0], at)
 
     def _leads(self, key: QueueKey, queue_offset: int | None, physical_offset: int) -> bool:
-        """Return whether the unit at a queue offset points to a physical offset."""
         unit = self._store.unit(*key, queue_offset) if queue_offset is not None else None
         return unit is not None and unit.physical_offset == physical_offset

@@ -1,8 +1,8 @@
 """A simulated start of a broker on the store as it will be after a repair.
 
-The simulation runs before the repair writes anything. The changes of the repair plan are in memory, and the simulation
-reads the changed bytes (`planned_store`). During the simulation, rebuilt queues do not exist as files. A rebuilt queue
-has a unit for each message. Therefore the begin and the end of a rebuilt queue are enough for the simulation.
+It runs before the repair writes anything: the plan's changes are in memory, and the simulation reads the changed bytes
+(`planned_store`). Rebuilt queues do not exist as files then, but each of their messages has a unit, so that their begin
+and end are enough.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def with_next_start(
 ) -> RepairPlan:
     """Return `plan` with the losses at a broker's next start.
 
-    The function is for plans that do not change the file `abort`. A broker's start on the present store is compared
-    with a start after the plan. If the store has no `abort`, abnormal starts are compared, too. `built` are the queues
-    that the plan rebuilds. Raises OSError.
+    This is for plans that do not change the file `abort`. A start on the present store is compared with one after the
+    plan; if the store has no `abort`, so are abnormal starts. `built` are the queues that the plan rebuilds. Raises
+    OSError.
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
     modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
@@ -120,8 +120,8 @@ def _listen(
 ) -> None:
     """Scan the log once, for all simulated starts of a broker.
 
-    `now` are simulated starts on the present store, and `then` are simulated starts on the planned store. The planned
-    log ends at the physical offset `end`. Raises OSError.
+    `now` are starts on the present store, `then` on the planned one, whose log ends at the physical offset `end`.
+    Raises OSError.
     """
     starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
     if not starts:
@@ -140,10 +140,7 @@ def _listen(
 
 
 def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
-    """Return `plan` with the losses at a broker's next start.
-
-    A message that brokers do not serve at present does not count as lost.
-    """
+    # a message that brokers do not serve at present does not count as lost
     problem = then.refused or then.hangs
     if not _serves(now):
         return plan
@@ -170,11 +167,7 @@ def _with_fewer_after_a_crash(plan: RepairPlan, now: RestartOutcome, then: Resta
 
 
 def _fewer_than_planned(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> Counter[QueueKey]:
-    """Count, for each queue, messages that brokers no longer serve after the plan.
-
-    `now` is a start on the present store, and `then` is a start after the plan. Messages that the plan counts as lost
-    are left out.
-    """
+    # messages that the plan counts as lost are left out
     lost = {(queue.topic, queue.queue_id): queue.lost for queue in plan.queues}
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
     fewer: Counter[QueueKey] = Counter()
@@ -197,11 +190,11 @@ def compared(
 ) -> RepairPlan:
     """Return `plan` with the losses at the broker starts in `rehearsal`.
 
-    A broker's start after the plan is compared with a start on the present store (`now`). If no broker starts on the
-    present store, the next start is compared with a start with corrected file lengths (`corrected`). Messages that the
-    next start drops count as lost. If only the abnormal start drops messages, the plan gets a note. Queues of deleted
-    topics, and queues with a negative queueId, do not count, because no client reads them. Queues that a start would
-    create for a stray do not count, because the unit of the stray stays in its own queue.
+    A start after the plan is compared with one on the present store (`now`), or if no broker starts there, with one
+    with corrected file lengths (`corrected`). Messages that the next start drops count as lost; those that only the
+    abnormal start drops give the plan a note. Queues of deleted topics, and those with a negative queueId, do not
+    count, because no client reads them; nor do queues that a start would create for a stray, whose unit stays in its
+    own queue.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -231,12 +224,10 @@ def compared(
 
 
 def _serves(start: RestartOutcome) -> bool:
-    """Return whether a broker starts."""
     return start.refused is None and start.hangs is None
 
 
 def _counted(plan: RepairPlan, start: RestartOutcome, known: KnownTopics) -> list[RestartedQueue]:
-    """Return the queues of a broker's start whose losses count."""
     return [
         queue
         for queue in start.queues
@@ -258,11 +249,7 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome,
 
 
 def _fewer(plan: RepairPlan, served: list[RestartedQueue], then: RestartOutcome) -> Counter[QueueKey]:
-    """Count, for each queue in `served`, the messages lost at broker start `then`.
-
-    For queues that the plan changes, the losses at the broker start are counted. For unchanged queues, the numbers of
-    served messages in `served` and in `then` are compared.
-    """
+    # queues that the plan changes count their losses at the start; others compare the numbers of served messages
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
     fewer: Counter[QueueKey] = Counter()

@@ -1,13 +1,12 @@
 """End the log at a record boundary.
 
-Brokers end the log with truncateDirtyFiles and truncateDirtyLogicFiles. When a broker ends the log, the bytes after the
-log's end stay in the file. After a later crash, the bytes after the log's end can become part of the log again
-(RocketMQ's issue 10666). Therefore a truncation deletes log files after the new end. Without `keep_tail`, a truncation
-sets the rest of the last log file to zero. Queues are cut at the first unit that points after the log's new end. If an
-index file points after the log's new end, the index is rebuilt.
+A broker that ends the log (truncateDirtyFiles, truncateDirtyLogicFiles) leaves the bytes behind the end in the file,
+and after a later crash they can become part of the log again (RocketMQ's issue 10666). A truncation therefore deletes
+the log files after the new end, and without `keep_tail` sets the rest of the last one to zero. Queues are cut at the
+first unit that points after the new end. If an index file points there, the index is rebuilt.
 
-To plan a truncation, rmqctl reads the log after the new end, and a few units of each queue. An extension
-(consumequeue_ext) is not changed, because brokers cut the extension after the last address in use.
+To plan this, the log after the new end is read, and a few units of each queue. An extension (consumequeue_ext) is not
+changed: brokers cut it after the last address in use.
 """
 
 from __future__ import annotations
@@ -98,9 +97,9 @@ class Truncation:
         return RepairPlan(log.min_offset, end, None, None, lost, outcomes, tuple(steps), notes, self._stamps)
 
     def check_nothing_good_is_lost(self) -> None:
-        """Check that no good message is after the log's new end.
+        """Raise BadRequest if a good message is after the log's new end.
 
-        `plan` must be called first. Raises BadRequest if the log has a good message after its new end.
+        `plan` must be called first.
         """
         if self._losses.good:
             what = (
@@ -138,16 +137,12 @@ class Truncation:
         self._in_tail += 0 if self._is_tail_over else len(messages) - at
 
     def _bound(self, begin: int, end: int) -> None:
-        """Store `begin` and `end` if `to` lies between them, or at one of them."""
         if begin <= self._to <= end:
             self._boundaries = [begin, end]
             self._is_boundary |= self._to in (begin, end)
 
     def _note_revived(self) -> Iterator[str]:
-        """Yield a note on messages that a broker's start adds to the log again.
-
-        A starting broker adds good records to the log, if they directly follow the log's end.
-        """
+        # a starting broker adds good records to the log that directly follow its end
         if self._keep_tail and self._in_tail:
             stay = (
                 f"{counted(self._in_tail, 'good message')} after {self._to} "
@@ -166,7 +161,6 @@ class Truncation:
         )
 
     def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
-        """Return the end of a queue after the truncation, and the steps for the queue."""
         first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
         if first is None or last is None or last.physical_offset < self._to:  # `recover` repairs other wrong units
             return queue.max_offset, []
@@ -177,10 +171,7 @@ class Truncation:
         return first.queue_offset, [Step(RebuildQueue(*key), why)]
 
     def _checkpoint_steps(self) -> list[Step]:
-        """Return the steps that correct the times in the checkpoint.
-
-        No time in the corrected checkpoint is later than the store time of the last remaining message.
-        """
+        # none of its times may be later than the store time of the last remaining message
         found = self._store.checkpoint()
         if found is None:
             return []
@@ -194,8 +185,8 @@ class Truncation:
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
     """Yield the steps that end the log at the physical offset `end`.
 
-    The steps delete the log files after `end`, and give the other log files their full length. Without `keep_tail`, all
-    bytes after `end` in the last log file become zero.
+    The log files after `end` are deleted, and the others get their full length. Without `keep_tail`, all bytes after
+    `end` in the last log file become zero.
     """
     for file in files.files:
         if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):
@@ -208,7 +199,6 @@ def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> I
 
 
 def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
-    """Yield the step that sets `file` to zero after the physical offset `end`."""
     position = end - file.file_from_offset
     data_end = min(file.data_end(position), file_size)
     if data_end > position:
@@ -218,7 +208,7 @@ def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
 def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:
     """Yield the steps that end a queue at `queue_offset`.
 
-    If no unit of the queue remains, the whole queue is deleted.
+    Without a remaining unit, the whole queue is deleted.
     """
     position = queue_offset * queue.unit_size
     first = queue.queue.files[0].file_from_offset if queue.queue.files else 0
@@ -235,7 +225,7 @@ def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step
 
 
 def index_steps(index: IndexService, end: int) -> Iterator[Step]:
-    """Yield a rebuild of the index, if the index points after the log's end."""
+    """Rebuild the index if it points after the log's end."""
     headers = [file.header() for file in index.files]
     if any(header is not None and header.index_count > 1 and header.end_phy_offset >= end for header in headers):
         yield Step(RebuildIndex(), f"it leads after the log's end, {end}")

@@ -1,8 +1,8 @@
 """Pull the log of a master over one connection.
 
-A pull begins up to 64 KiB before the end of the mirror, and compares the last bytes of the mirror with the master's
-log. If the last bytes of the mirror differ from the master's log, nothing is appended, because the logs are different.
-The bytes after the mirror's end are split into records, checked, and passed to the caller.
+A pull begins up to 64 KiB before the end of the mirror, and compares the mirror's last bytes with the master's log. If
+they differ, nothing is appended: these are different logs. The bytes after the mirror's end are split into records,
+checked, and passed to the caller.
 """
 
 from __future__ import annotations
@@ -34,17 +34,13 @@ STALL = 15.0  # seconds in which only heartbeats arrive before the end of the lo
 
 @dataclass
 class Progress:
-    """The counts of a run of `replicate`. Offsets are in bytes.
-
-    `max_offset` is the end of the copy, and `master_offset` the last known end of the master's log. `seconds` is the
-    time from the first connection to the last received byte.
-    """
+    """The counts of a run of `replicate`. Offsets are in bytes."""
 
     bytes: int = 0
     messages: int = 0
-    max_offset: int = 0
-    master_offset: int = 0
-    seconds: float = 0.0
+    max_offset: int = 0  # the end of the copy
+    master_offset: int = 0  # the last known end of the master's log
+    seconds: float = 0.0  # from the first connection to the last received byte
 
 
 class Known(NamedTuple):
@@ -55,7 +51,7 @@ class Known(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Return the physical offset at which the mirror's log ends."""
+        """The physical offset at which the mirror's log ends."""
         return self.offset + len(self.data)
 
 
@@ -68,9 +64,8 @@ def connect(master: Master) -> HAClient:
 def known_bytes(files: Sequence[MappedFile], end: int, asked: LogRange, address: str) -> Known | None:
     """Return the last bytes of the mirror, or None if the mirror has no log.
 
-    `files` are the log files of the mirror. `end` is the physical offset at which the mirror's last record ends.
-
-    Raises NeedsRecovery if the master's log does not have the last byte of the mirror.
+    `files` are its log files, and `end` is the physical offset at which its last record ends. Raises NeedsRecovery if
+    the master's log does not have the last byte of the mirror.
     """
     if not files:
         return None
@@ -94,9 +89,9 @@ def known_bytes(files: Sequence[MappedFile], end: int, asked: LogRange, address:
 class LogPull:
     """Pulls the log of a master over `client`, beginning at the end of the mirror.
 
-    `known` has the mirror's last bytes. If `known` is None, the pull begins at `begin`, the first offset of the
-    master's log. `take` is called with each part of the log, in order. `rate` is the limit in bytes a second; 0 means
-    no limit. With `lenient`, the pull continues after damage.
+    `known` has the mirror's last bytes; if it is None, the pull begins at `begin`, the first offset of the master's
+    log. `take` is called with each part of the log, in order. `rate` is the limit in bytes a second; 0 means none. With
+    `lenient`, the pull continues after damage.
     """
 
     def __init__(
@@ -130,12 +125,12 @@ class LogPull:
 
     @property
     def end(self) -> int:
-        """Return the physical offset up to which the master's log has arrived."""
+        """The physical offset up to which the master's log has arrived."""
         return self.received.offset + self.received.waiting
 
     @property
     def is_joined(self) -> bool:
-        """Return whether the mirror's last bytes were compared with the master's log."""
+        """Whether the mirror's last bytes were compared with the master's log."""
         return not self._known_left
 
     def step(self, timeout: float) -> int:
@@ -164,7 +159,6 @@ class LogPull:
         return count
 
     def _receive(self, timeout: float, size_max: int) -> int:
-        """Add new bytes of the log to `received`; return how many bytes have arrived."""
         count = 0
         for transfer in self._client.receive(timeout, size_max):
             if not transfer.body:
@@ -190,8 +184,7 @@ class LogPull:
     def check_whole(self, asked: LogRange) -> None:
         """Raise NeedsRecovery if the master's log ends too early, or inside a record.
 
-        The master's log ends too early if the mirror's log is longer. `asked` must be the present range of the master's
-        log.
+        It ends too early if the mirror's log is longer. `asked` must be the present range of the master's log.
         """
         if asked.max_offset < self.received.offset:
             what = f"the log of {self._client.address} ends at {asked.max_offset}, before the mirror's end"
@@ -210,7 +203,6 @@ class LogPull:
         return self._heartbeat_at > 0 and time.monotonic() - self._heartbeat_at > seconds
 
     def _compared(self, offset: int, body: memoryview) -> memoryview:
-        """Compare received bytes with the mirror's bytes, and return the new bytes."""
         known = self._known
         if known is None or offset >= known.end:
             return body

@@ -1,8 +1,7 @@
 """The facts that `replicate` requests from a master before it pulls the log.
 
-The HA protocol has no fields for the settings of a master or for the range of its log. Therefore `replicate` asks the
-remoting port of the broker. Request 26 returns the settings, and request 28 returns the first offset and the end offset
-of the log.
+The HA protocol has no fields for a master's settings or the range of its log, so the broker's remoting port is asked:
+request 26 returns the settings, and request 28 the first offset and the end offset of the log.
 """
 
 from __future__ import annotations
@@ -42,39 +41,36 @@ class LogRange(NamedTuple):
 
 
 class Master(NamedTuple):
-    """The constant facts about a running master.
-
-    `conf` has the settings for store files. `version` is the version in the broker's notation, such as `V4_9_7`.
-    """
+    """The constant facts about a running master."""
 
     address: Address
     ha_port: int
     role: str
-    version: str
+    version: str  # in the broker's notation, such as `V4_9_7`
     profile: Profile
-    conf: BrokerConf
+    conf: BrokerConf  # settings for store files
     controller_mode: bool
     slave_timeout: float
 
     @property
     def file_size(self) -> int:
-        """Return the size of a log file, in bytes."""
+        """The size of a log file, in bytes."""
         return self.conf.commitlog_file_size or 1 << 30
 
     @property
     def longest_put(self) -> float:
-        """Return how many seconds a put can wait for a slave.
+        """How many seconds a put can wait for a slave.
 
-        The result is 0 for a master that does not wait. For a SYNC_MASTER, the result includes a margin of 1 s.
+        0 for a master that does not wait; for a SYNC_MASTER with a margin of 1 s.
         """
         return self.slave_timeout + 1 if self.role == SYNC_MASTER else 0.0
 
     @property
     def slows_down_for_mirrors(self) -> bool:
-        """Return whether a mirror without other slaves can make a put wait 3 s.
+        """Whether a mirror without other slaves can make a put wait 3 s.
 
-        A SYNC_MASTER of 4.x counts the mirror as a slave, and waits for an acknowledgement that the mirror never sends.
-        A SYNC_MASTER of 5.x waits for acknowledgements even if no mirror is connected.
+        A SYNC_MASTER of 4.x counts the mirror as a slave, and waits for an acknowledgement that it never sends. One of
+        5.x waits for acknowledgements even if no mirror is connected.
         """
         return self.role == SYNC_MASTER and not self.profile.knows_long_topics
 
@@ -114,7 +110,7 @@ def ask_master(address: Address, requests: BrokerRequests) -> Master:
 def ask_range(address: Address, requests: BrokerRequests) -> LogRange:
     """Ask where the master's log begins and ends. Raises PeerError.
 
-    A broker without log files sends the offset -1; the result has 0.
+    A broker without log files sends the offset -1, which becomes 0.
     """
     said = {key: "0" if value == "-1" else value for key, value in requests.runtime_info().items()}
     found = LogRange(_number(said, "commitLogMinOffset", address), _number(said, "commitLogMaxOffset", address))
@@ -129,7 +125,7 @@ def ask_range(address: Address, requests: BrokerRequests) -> LogRange:
 def profile_of(version: str) -> Profile:
     """Return the profile of a broker version such as `V4_9_7`.
 
-    The result is the newest profile if the text is not a version.
+    The newest one if the text is not a version.
     """
     words = version.upper().removeprefix("V").split("-")[0].split("_")
     numbers = tuple(int(word) for word in words if word.isascii() and word.isdecimal())
@@ -141,7 +137,7 @@ def profile_of(version: str) -> Profile:
 
 
 def _check_sizes(conf: BrokerConf, address: Address) -> None:
-    """Raise PeerError if a file size is too large for a broker to map."""
+    # a broker maps a file as a whole; a larger file size is a PeerError
     sizes = geometry_of_conf(conf)
     index = INDEX_HEADER.size + SLOT_SIZE * sizes.index_slots + INDEX_ENTRY.size * sizes.index_entries
     for what, size in (

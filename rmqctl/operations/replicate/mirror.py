@@ -2,11 +2,10 @@
 
     STORE/rmqctl-mirror.json      marks the store as a mirror, and has the address of its master
 
-All data of a mirror are also on its master. Therefore no operator has to decide how to repair a mirror after
-`replicate` was killed. `replicate` recovers the mirror in the same way as a slave recovers at its start. After the
-recovery, `replicate` pulls again the bytes that the recovery has removed. A store that is not a mirror is refused if it
-was not shut down cleanly. A mirror is refused if the recovery would lose messages, because a killed `replicate` never
-loses messages.
+All data of a mirror are also on its master, so no operator has to decide how to repair it after `replicate` was killed:
+`replicate` recovers it as a slave recovers at its start, and pulls again what the recovery has removed. If the recovery
+would lose messages, the mirror is refused, because a killed `replicate` never loses messages. A store that is not a
+mirror is refused if it was not shut down cleanly.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ def is_new(root: Path) -> bool:
 def open_mirror(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> MessageStore:
     """Return the mirror of `master` at `root`, open for appending.
 
-    If the last run on the mirror was killed, `note` is called with a line about the recovery. Raises BadRequest if the
-    log files of the store do not have the master's file size. Raises NeedsRecovery if a mirror is damaged, or if a
-    store that is not a mirror was not shut down cleanly. Also raises the errors of MessageStore.
+    If the last run on it was killed, `note` is called with a line about the recovery. Raises BadRequest if the store's
+    log files do not have the master's file size. Raises NeedsRecovery if a mirror is damaged, or if a store that is not
+    a mirror was not shut down cleanly. Also raises the errors of MessageStore.
     """
     if is_new(root):
         return _create(root, master)
@@ -94,8 +93,7 @@ def mark_as_mirror(root: Path, master: Master) -> None:
 def _ends_in_an_append(store: ReadOnlyStore, end: int) -> bool:
     """Return whether the log ends at `end` because an append was killed.
 
-    An append writes the first bytes of its data last. A killed append leaves zeros at `end`, and records may follow the
-    zeros.
+    An append writes the first bytes of its data last: a killed one leaves zeros at `end`, and records may follow them.
     """
     in_use = store.commit_log.files_in_use()
     return store.commit_log.at(end) is None and (not in_use or end >= in_use[-1].file_from_offset)
@@ -104,8 +102,7 @@ def _ends_in_an_append(store: ReadOnlyStore, end: int) -> bool:
 def forget_starts(root: Path) -> None:
     """Drop all journals of a mirror if all journals are from recoveries.
 
-    `replicate` calls the function before a recovery, and at the end of a run that compared the mirror with the master's
-    log.
+    Called before a recovery, and at the end of a run that compared the mirror with the master's log.
     """
     storage = WritableStorage(root)
     journals = list_journals(storage, root)
@@ -125,8 +122,8 @@ def _create(root: Path, master: Master) -> MessageStore:
 def end_after_start(root: Path, master: Master, threads: int) -> int | None:
     """Return the physical offset at which `replicate` would continue the copy.
 
-    The function writes nothing. The result is None if a recovery of the mirror was killed: the next run first undoes
-    the recovery. Raises the errors of open_mirror.
+    Writes nothing. None if a recovery of the mirror was killed: the next run first undoes it. Raises the errors of
+    open_mirror.
     """
     _check_file_size(root, master)
     storage = WritableStorage(root)
@@ -155,8 +152,8 @@ def _is_start_unfinished(journals: list[JournalEntry]) -> bool:
 def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPlan:
     """Plan the recovery of a mirror after `replicate` was killed.
 
-    Raises NeedsRecovery if a broker could not start with the mirror, or if the recovery would lose messages. A loss is
-    accepted if a killed append explains the loss.
+    Raises NeedsRecovery if a broker could not start with the mirror, or if the recovery would lose messages, unless a
+    killed append explains the loss.
     """
     from rmqctl.operations.repair.analysis import RecoveryPolicy
     from rmqctl.operations.repair.recovery_plan import plan_recovery
@@ -173,7 +170,6 @@ def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPla
 
 
 def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> None:
-    """Recover a mirror after `replicate` was killed, as a starting slave does."""
     from rmqctl.operations.repair.execute import build
 
     storage = WritableStorage(root)

@@ -4,8 +4,8 @@
     2. the offsets of groups are fetched, and the master reports the end of its log again
     3. the log is pulled up to the new end; topics and groups are fetched, and written together with the offsets
 
-With `once`, the replication ends when the configuration is written (step 3). Without `once`, the pull of the log
-continues, and steps 2 and 3 are repeated every 10 s, as in a slave of 4.9.
+With `once`, the replication ends there. Without it, the pull of the log continues, and steps 2 and 3 are repeated every
+10 s, as in a slave of 4.9.
 
 The configuration is fetched as SlaveSynchronize does:
 
@@ -20,9 +20,9 @@ The configuration is fetched as SlaveSynchronize does:
 | 61 | timermetrics | 5.x |
 | 60 | timercheck | 5.x; binary |
 
-The offset of a group must not be after the end of a queue in the mirror. Therefore `replicate` fetches the offsets of
-groups before a pull of the log, and writes the offsets after the pull. Topics and groups are fetched after the log,
-because a broker only serves messages of topics that are in topics.json.
+The offset of a group must not be after the end of a queue in the mirror: offsets are fetched before a pull of the log,
+and written after it. Topics and groups are fetched after the log, because a broker only serves messages of topics that
+are in topics.json.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ ConfigTexts = dict[str, bytes]  # the content of files in config/, by name
 
 
 class HowToReplicate(NamedTuple):
-    """The options of the user. `rate` is in bytes a second; 0 means no limit."""
+    """The options of the user."""
 
     once: bool
     as_slave: bool
-    rate: int = 0
+    rate: int = 0  # bytes a second; 0: no limit
 
 
 FLUSH_INTERVAL = 1.0  # seconds, as a broker's flushIntervalConsumeQueue
@@ -92,11 +92,9 @@ FLUSH_INTERVAL_BUSY = 10.0  # seconds, while bytes arrive
 
 @dataclass
 class Replication:
-    """Replicates `master` into `store`.
+    """Replicates `master` into `store`, until `is_over` returns True.
 
-    A replication ends when `is_over` returns True. With `how.once`, the replication also ends when the store has all
-    data of the master. `note` is called with a line for the user, and `on_progress` is called after each step. When the
-    mirror's last bytes match the master's log, `on_joined` is called, and `has_joined` becomes True.
+    With `how.once`, it also ends when the store has all data of the master.
     """
 
     store: MessageStore
@@ -105,9 +103,9 @@ class Replication:
     requests: BrokerRequests
     how: HowToReplicate
     is_over: Callable[[], bool]
-    note: Callable[[str], None]
-    on_progress: Callable[[Progress], None]
-    on_joined: Callable[[], None] = lambda: None
+    note: Callable[[str], None]  # called with a line for the user
+    on_progress: Callable[[Progress], None]  # called after each step
+    on_joined: Callable[[], None] = lambda: None  # called when the mirror's last bytes match the master's log
     progress: Progress = field(default_factory=Progress)
     has_joined: bool = False
     _asked: LogRange | None = None
@@ -130,7 +128,7 @@ class Replication:
 
         Raises PeerError if the master cannot be reached or breaks the protocol. Without `once`, a connection that
         breaks after `on_joined` is opened again. Raises NeedsRecovery if the mirror cannot be continued from the
-        master's log. Raises OSError if the file system fails.
+        master's log, and OSError if the file system fails.
         """
         flusher = FlushRealTimeService(self.store.log_queue, FlushIntervals(), self.store.note_flushed)
         flusher.start()
@@ -163,8 +161,8 @@ class Replication:
     def _wait_for_puts(self, *, is_resumed: bool) -> None:
         """Pause for as long as a put can wait for an acknowledgement.
 
-        The mirror's first report names the offset where the pull begins. For a SYNC_MASTER, the first report
-        acknowledges all puts before the reported offset. A mirror must not acknowledge puts.
+        The mirror's first report names the offset where the pull begins. A SYNC_MASTER takes it as the acknowledgement
+        of all puts before, and a mirror must not acknowledge any.
         """
         if is_resumed and not self.how.as_slave:
             self._pause(self.master.longest_put)
@@ -224,7 +222,7 @@ class Replication:
         return self._asked is not None and self.store.max_phy_offset >= self._asked.max_offset
 
     def _synchronize(self, now: float) -> None:
-        """Fetch the offsets of groups every 10 s; write them when the log is long enough."""
+        # offsets are fetched every 10 s, and written when the log is long enough
         if self._waiting is None and (not self._synced_at or now - self._synced_at >= SYNC_INTERVAL):
             self._waiting = fetch_offsets(self.master.address, self.requests)
             self._waiting_for = self._ask().max_offset
@@ -237,10 +235,7 @@ class Replication:
 
 
 def close_store(store: MessageStore) -> None:
-    """Close the store after an error.
-
-    An OSError from the close is not reported.
-    """
+    """Close the store after another error, and hide an OSError of the close."""
     with suppress(OSError):
         store.close()
 
@@ -261,10 +256,10 @@ def fetch_offsets(address: Address, requests: BrokerRequests) -> ConfigTexts:
 
 
 def _without_timer_log(checkpoint: bytes) -> bytes:
-    """Return the content of timercheck for a store that lacks the master's timer log.
+    """Adapt timercheck to a store that lacks the master's timer log.
 
-    lastTimerLogFlushPos and lastTimerQueueOffset become 0. Then a broker builds the timer log from the first message of
-    the timer topic. The broker may deliver a timer message twice, but loses no timer message.
+    lastTimerLogFlushPos and lastTimerQueueOffset become 0: a broker then builds the timer log from the first message of
+    the timer topic. It may deliver a timer message twice, but loses none.
     """
     return checkpoint[:8] + bytes(16) + checkpoint[24:]
 
@@ -302,7 +297,6 @@ def write_texts(root: Path, texts: ConfigTexts) -> None:
 
 
 def _checked(address: Address, texts: dict[str, str | None]) -> ConfigTexts:
-    """Return the non-empty texts; raise an error if a text is not a JSON object."""
     known = {name: text for name, text in texts.items() if text}
     for name, text in known.items():
         _object(address, name, text)

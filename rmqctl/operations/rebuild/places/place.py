@@ -45,12 +45,12 @@ class Run(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Return the place behind the run."""
+        """The place behind the run."""
         return self.place + self.length
 
     @property
     def message_end(self) -> int:
-        """Return the message behind the run."""
+        """The message behind the run."""
         return self.message + self.length
 
     def part(self, start: int, stop: int) -> Run:
@@ -93,9 +93,9 @@ def place(
 
 
 def _without_repeats(units: Iterable[Run]) -> list[Run]:
-    """Return `units` without those before another one of the same message.
+    """Leave out the units before another one of the same message.
 
-    A message has the last of such places: the earlier ones stand for lost messages.
+    It has the last of such places: the earlier ones stand for lost messages.
     """
     found: list[Run] = []
     for run in units:
@@ -112,10 +112,7 @@ def in_order(units: Iterable[Run]) -> list[Run]:
 
 
 def _without_far(trusted: list[Run], room: Callable[[int, int], Room]) -> list[Run]:
-    """Return the larger part of `trusted`, if one is far from the other.
-
-    The whole queue has not so many messages as would stand between: a queue file has a wrong name.
-    """
+    # the whole queue has not so many messages as would stand between: a queue file has a wrong name
     far = room(trusted[0].message, trusted[-1].message_end - 1).at_most if trusted else 0
     parts: list[list[Run]] = [[]]
     for run in trusted:
@@ -127,16 +124,12 @@ def _without_far(trusted: list[Run], room: Callable[[int, int], Room]) -> list[R
 
 
 def _others(units: Iterable[Run], trusted: Iterable[Run]) -> list[range]:
-    """Return the places of the units that are not trusted."""
     others = _unplaced(map(_turned, units), [*map(_turned, trusted)])
     return [range(run.message, run.message_end) for run, _, _ in others]
 
 
 def _trusted(units: Sequence[Run], numbers: Sequence[Run]) -> list[Run]:
-    """Return the largest set of units in order.
-
-    Of equally large sets, the result is the one with the places that the numbers say.
-    """
+    # of equally large sets, take the one with the places that the numbers say
     agreed = increasing(_in_both(units, numbers))
     others = increasing(map(_turned, _fitting(map(_turned, units), [*map(_turned, agreed)])))
     return _larger(_joined([*agreed, *others]), increasing(units), [range(PLACE_END)])
@@ -180,10 +173,7 @@ def increasing(runs: Iterable[Run]) -> list[Run]:
 
 
 def _by_number(numbers: Sequence[Run], placed: Sequence[Run]) -> list[Run]:
-    """Return the largest increasing set of numbers that fits between `placed`.
-
-    Of two messages with one number, the first keeps it, as from a broker.
-    """
+    # of two messages with one number, the first keeps it, as from a broker
     fitting = reversed([*_fitting(numbers, placed)])
     return [_mirrored(run) for run in reversed(increasing(map(_mirrored, fitting)))]
 
@@ -197,7 +187,6 @@ def _fitting(runs: Iterable[Run], placed: Sequence[Run]) -> Iterator[Run]:
 
 
 def _turned(run: Run) -> Run:
-    """Return a run with message for place."""
     return Run(run.message, run.place, run.length)
 
 
@@ -207,7 +196,6 @@ def _mirrored(run: Run) -> Run:
 
 
 def _as_dispatched(numbers: Sequence[Run], taken: Sequence[range], room: Callable[[int, int], Room]) -> list[Run]:
-    """Return the places that the numbers alone give."""
     anew = [at for at, run in enumerate(numbers) if run.place == 0 and run.length > 1]
     counting = numbers[anew[-1] :] if anew else numbers
     if len(counting) > 1 and counting[0].length == 1 and counting[0].place == counting[1].place > 0:
@@ -218,7 +206,7 @@ def _as_dispatched(numbers: Sequence[Run], taken: Sequence[range], room: Callabl
 
 
 def _without_leap(placed: list[Run], known_end: int, room: Callable[[int, int], Room]) -> list[Run]:
-    """Return `placed` without last messages whose numbers leap.
+    """Leave out the last messages whose numbers leap.
 
     The numbers cannot be, or they alone say that other messages are lost. Messages before `known_end` stay.
     """
@@ -235,7 +223,7 @@ def _without_leap(placed: list[Run], known_end: int, room: Callable[[int, int], 
 def _closed(
     placed: list[Run], numbers: Sequence[Run], taken: Sequence[range], room: Callable[[int, int], Room]
 ) -> list[Run]:
-    """Return `placed`, with gaps closed that later messages need.
+    """Close gaps that later messages need.
 
     Lost messages do not explain these gaps, and a later message would get no place.
     """
@@ -267,7 +255,7 @@ def _closed(
 
 
 def _with_rest(placed: list[Run], numbers: Sequence[Run], taken: Sequence[range]) -> list[Run]:
-    """Return `placed`, and the other messages at the free places between.
+    """Add the other messages at the free places between.
 
     Messages with successive numbers that others have, too, get no place, as from a broker: no damage makes these.
     """
@@ -286,7 +274,6 @@ def _with_rest(placed: list[Run], numbers: Sequence[Run], taken: Sequence[range]
 
 
 def _paired(places: list[range], messages: list[range]) -> Iterator[Run]:
-    """Yield the first messages at the first places."""
     at = 0
     for some in messages:
         left = some
@@ -308,8 +295,8 @@ def _without_first(ranges: list[range], count: int) -> list[range]:
 def _larger(first: list[Run], second: list[Run], only: Sequence[range]) -> list[Run]:
     """Return `first`, or where it has more messages, `second`.
 
-    One of the two is taken whole between places that they share. `second` is taken only where one of the places `only`
-    lies between; these are in order.
+    Between places that they share, one of the two is taken whole; `second` only where one of the places `only`, which
+    are in order, lies between.
     """
     chosen: list[Run] = []
     for before, after in pairwise((_FRONT, *_in_both(first, second), _BACK)):
@@ -334,7 +321,6 @@ def _in_both(first: Sequence[Run], second: Sequence[Run]) -> Iterator[Run]:
 
 
 def _parts(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
-    """Return the parts of `runs` with the messages in [start, stop)."""
     at = bisect_right(runs, start, key=lambda run: run.message_end)
     behind = bisect_left(runs, stop, key=lambda run: run.message)
     return [run.part(start, stop) for run in runs[at:behind]]
@@ -356,7 +342,6 @@ def _unplaced(numbers: Iterable[Run], placed: Sequence[Run]) -> Iterator[tuple[R
 
 
 def _free(start: int, stop: int, taken: Sequence[range]) -> Iterator[range]:
-    """Yield the places in [start, stop) that are not taken."""
     for at in range(bisect_right(taken, start, key=lambda places: places.stop), len(taken)):
         places = taken[at]
         if places.start >= stop:

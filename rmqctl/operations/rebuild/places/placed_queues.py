@@ -67,7 +67,7 @@ class PlacedQueues:
 
     @property
     def keys(self) -> Collection[QueueKey]:
-        """Return the queues whose messages are collected."""
+        """The queues whose messages are collected."""
         return self._portions.keys()
 
     def put(self, item: Blank | Damage | RecordRun) -> None:
@@ -78,10 +78,7 @@ class PlacedQueues:
             self._put(misplaced, MISPLACED)
 
     def _put(self, described: DispatchColumns, kind: int = 0) -> None:
-        """Collect messages.
-
-        `kind` is MISPLACED for a message that only an existing unit gives a place.
-        """
+        # `kind` is MISPLACED for a message that only an existing unit gives a place
         added = [key in self._portions for key in self._keys[len(self._is_wanted) :]]
         self._is_wanted = np.concatenate((self._is_wanted, np.array(added, np.bool_)))
         rows = described.messages[have_units(described.messages)]
@@ -94,7 +91,7 @@ class PlacedQueues:
                 self._keep(row, EXCLUDED if is_left_out else LIGHT)
 
     def build(self, open_queue: Callable[[QueueCounts], BuiltQueue]) -> Iterator[BuiltQueue]:
-        """Yield the built queues. `open_queue` returns the receiver of a queue's units."""
+        """Yield the built queues; `open_queue` returns the receiver of a queue's units."""
         for key, rows in self._spool.gathered(self._portions).items():
             messages = np.frombuffer(rows, MESSAGES)
             if messages["kind"].any():  # they were kept behind the queue's own messages of the same batch
@@ -103,7 +100,6 @@ class PlacedQueues:
                 yield queue
 
     def _keep(self, rows: Rows, kind: int = 0) -> None:
-        """Keep messages of one queue, given as rows of DISPATCH_COLUMNS."""
         topic, queue_id = key = self._keys[rows[0]["queue"]]
         messages = np.zeros(len(rows), MESSAGES)
         for name in ("physical_offset", "queue_offset", "tags_code", "store_timestamp", "size", "traits"):
@@ -117,7 +113,6 @@ class PlacedQueues:
     def _build(
         self, key: QueueKey, messages: Rows, open_queue: Callable[[QueueCounts], BuiltQueue]
     ) -> BuiltQueue | None:
-        """Build a queue, or return None if no message has a place in it."""
         messages = self._without_misplaced(key, messages)
         numbers, dropped = messages["queue_offset"], messages[:0]
         if messages["kind"].any():
@@ -243,10 +238,7 @@ class PlacedQueues:
             queue.put(units, np.full(len(units), message["store_timestamp"]))
 
     def _count(self, counts: QueueCounts, messages: Rows, numbers: Numbers, placed: Sequence[Run]) -> None:
-        """Count messages at other places, and without a unit.
-
-        Those before a new begin of the queue are counted apart.
-        """
+        # messages before a new begin of the queue are counted apart
         places = _places(placed, len(messages))
         unplaced = places < 0
         misnumbered = ~unplaced & (messages["queue_offset"] != places) & (messages["kind"] == 0)
