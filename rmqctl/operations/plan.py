@@ -1,6 +1,6 @@
-"""The plan of a repair. A plan is never changed after it is created.
+"""The plan of a repair, which never changes after it is created.
 
-`--dry-run` shows a repair plan, and `rmqctl.operations.repair.execute` executes exactly the same plan.
+`--dry-run` shows it, and `rmqctl.operations.repair.execute` executes exactly this plan.
 """
 
 from __future__ import annotations
@@ -50,13 +50,10 @@ class RebuildIndex(NamedTuple):
 
 
 class SetCheckpoint(NamedTuple):
-    """A step that writes `values` into the file `checkpoint`.
-
-    A plan with only this step is dropped unless `is_wrong` is True.
-    """
+    """A step that writes `values` into the file `checkpoint`."""
 
     values: Checkpoint
-    is_wrong: bool = False
+    is_wrong: bool = False  # else a plan with only this step is dropped
 
     def describe(self) -> str:
         """Return one line of text for people."""
@@ -73,14 +70,11 @@ class SetCheckpoint(NamedTuple):
 
 
 class AddLogFile(NamedTuple):
-    """A step that adds a missing log file, with `placeholders` and zeros.
-
-    The new log file gets the mtime of the file `like`.
-    """
+    """A step that adds a missing log file, with `placeholders` and zeros."""
 
     path: str
     size: int
-    like: str
+    like: str  # the file that gives the new one its mtime
     placeholders: tuple[PlaceholderBlock, ...]
 
     def describe(self) -> str:
@@ -93,7 +87,7 @@ class AddLogFile(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One action of a repair plan, and the reason for the action."""
+    """One action of a repair plan, and its reason."""
 
     action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
     why: str
@@ -129,12 +123,12 @@ class RepairPlan:
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
-        """Return the queues that the plan rebuilds."""
+        """The queues that the plan rebuilds."""
         return queues_to_rebuild(self.steps)
 
     @property
     def rebuilds_index(self) -> bool:
-        """Return whether the plan rebuilds the index."""
+        """Whether the plan rebuilds the index."""
         return any(isinstance(step.action, RebuildIndex) for step in self.steps)
 
 

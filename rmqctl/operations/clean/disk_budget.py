@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Room:
     """The used space of a store's disks, while log files are deleted.
 
-    `disks` are the disks of the log's folders. `logics_disk` is the disk of the queues. `stored` is the size of the
-    log, queues and index together, in bytes.
+    `disks` are the disks of the log's folders, `logics_disk` is that of the queues. `stored` is the size of log, queues
+    and index together, in bytes.
     """
 
     def __init__(
@@ -36,16 +36,13 @@ class Room:
         return pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
 
     def stops_writing(self) -> str:
-        """Return why a broker accepts no messages because a disk is too full.
-
-        The result is an empty string if the broker accepts messages.
-        """
+        """Return why a broker accepts no messages because a disk is too full, or ""."""
         return stops_writing(self._settings, self._profile, self._disks, self._logics_disk)
 
     def is_helped(self, full: Full) -> bool:
         """Return whether deleting log files frees space on the full disk.
 
-        If the size of the full disk is not known, the result is False.
+        False if the size of the disk is not known.
         """
         disk = full.disk
         if disk is None:

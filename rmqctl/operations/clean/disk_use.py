@@ -1,6 +1,6 @@
 """The disk usage of a store, and the decision to delete log files.
 
-The rules for full disks are the same as in isSpaceToDelete of RocketMQ's CleanCommitLogService.
+The rules for full disks are those of isSpaceToDelete in RocketMQ's CleanCommitLogService.
 """
 
 from __future__ import annotations
@@ -23,51 +23,37 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 
 
 class DiskUse(NamedTuple):
-    """The used space of a folder's partition, as a broker computes it.
-
-    `used_percent` is `used` (bytes) as a percentage of `size` (bytes). `used_percent` is -1 if the used space cannot be
-    read. `total` is the size of the whole disk, including the part that is reserved for root. `total` is 0 if the size
-    of the disk is not known. Folders with the same `device` are on the same disk. If `device` is 0, it is not known
-    whether other folders are on the same disk.
-    """
+    """The used space of a folder's partition, as a broker computes it."""
 
     path: Path
-    used_percent: float
-    used: int = 0
-    size: int = 0
-    total: int = 0
-    device: int = 0
+    used_percent: float  # `used` in percent of `size`; -1 if it cannot be read
+    used: int = 0  # bytes
+    size: int = 0  # bytes
+    total: int = 0  # bytes of the whole disk, with what is reserved for root; 0: not known
+    device: int = 0  # the same for folders on the same disk; 0: not known
 
 
 class Full(NamedTuple):
-    """A disk, or a part of a disk, that is too full.
+    """A disk, or a part of a disk, that is too full."""
 
-    `disk` is None if the store uses more than its part of a shared disk. `why` says in words how full the disk is.
-    """
-
-    why: str
-    disk: DiskUse | None
+    why: str  # how full the disk is, in words
+    disk: DiskUse | None  # None: the store uses more than its part of a shared disk
 
 
 class Pressure(NamedTuple):
-    """The full disks that make a broker delete log files.
+    """The full disks that make a broker delete log files."""
 
-    `asks` is the full disk that makes a broker delete expired files, or None. `forces` is the full disk that makes a
-    broker delete files of any age, or None. `calm` is the text for disks that are not too full.
-    """
-
-    asks: Full | None
-    forces: Full | None
-    calm: str
+    asks: Full | None  # makes it delete expired files
+    forces: Full | None  # makes it delete files of any age
+    calm: str  # the text for disks that are not too full
 
 
 def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
-    """Return the result of getDiskPartitionSpaceUsedPercent for a folder.
+    """Return what UtilAll.getDiskPartitionSpaceUsedPercent gives for a folder.
 
-    getDiskPartitionSpaceUsedPercent is a method of RocketMQ's UtilAll. Before 4.9.2, the method compares the used space
-    with the whole disk. Since 4.9.2, the method leaves out the space that is reserved for root, and rounds up to a
-    whole percentage. If the folder does not exist, the result is for the parent folder, because a starting broker
-    creates missing folders.
+    Before 4.9.2, it compares the used space with the whole disk. Since then, it leaves out the space that is reserved
+    for root, and rounds up to a whole percentage. If the folder does not exist, its parent counts, because a starting
+    broker creates missing folders.
     """
     space = storage.disk_space(path if storage.entry(path).kind is not Kind.MISSING else path.parent)
     if space is None or not space.total:
@@ -80,7 +66,7 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
 def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
     """Return the use of a disk after `freed` bytes became free.
 
-    If the size of the disk is not known, the result is `disk` itself.
+    `disk` itself if the size of the disk is not known.
     """
     if not disk.size:
         return disk
@@ -93,8 +79,8 @@ def pressure(
 ) -> Pressure:
     """Return the full disks that make a broker delete files.
 
-    Of the log's `disks`, only the least full disk is checked. `stored` is the size of the log, queues and index
-    together, in bytes.
+    Of the log's `disks`, only the least full one is checked. `stored` is the size of log, queues and index together, in
+    bytes.
     """
     named = _named(disks, logics_disk)
     if profile.force_level_asks:
@@ -112,10 +98,9 @@ def pressure(
 
 
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
-    """Return why a broker accepts no messages because a disk is too full.
+    """Return why a broker accepts no messages because a disk is too full, or "".
 
-    The result is an empty string if the broker accepts messages. A broker accepts no messages while a disk is fuller
-    than diskSpaceWarningLevelRatio.
+    It accepts none while a disk is fuller than diskSpaceWarningLevelRatio.
     """
     level = (
         _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
@@ -125,10 +110,7 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 
 
 def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
-    """Return the names and the use of the two disks that a broker checks.
-
-    A broker checks the least full disk of the log, and the disk of the queues.
-    """
+    # a broker checks the least full disk of the log, and the disk of the queues
     return ("the log's disk", min(disks, key=lambda disk: disk.used_percent)), ("the queues' disk", logics_disk)
 
 
@@ -147,10 +129,7 @@ def _pressure_of_5(settings: ExpirySettings, named: Sequence[tuple[str, DiskUse]
 
 
 def _logical_pressure(settings: ExpirySettings, log_disk: DiskUse, stored: int, limit: float) -> Pressure:
-    """Return the reasons to delete files from a disk that several stores share.
-
-    Each store that shares the disk has its own part of the disk.
-    """
+    # each store that shares the disk has its own part of it
     part = log_disk.total // settings.replicas_per_disk
     percent = stored * 100 / part if part else 0.0
     takes = f"the store takes {percent:.0f} % of its part of the disk, one of {settings.replicas_per_disk}"

@@ -1,20 +1,19 @@
 """`clean` deletes the expired files of its plan, one by one, the oldest first.
 
-Therefore an interrupted `clean` leaves no gap in the log. `clean` deletes each file in three steps.
+An interrupted `clean` therefore leaves no gap in the log. A file is deleted in three steps:
 
-Step 1 moves the file to STORE/.rmqctl/expired, which no broker reads. Both folders are flushed to disk. Step 2 appends
-the receipt for the file to the receipt files, and flushes the receipt to disk. Step 3 unlinks the file.
+1. It is moved to STORE/.rmqctl/expired, which no broker reads, and both folders are flushed to disk.
+2. Its receipt is appended to the receipt files, and flushed to disk.
+3. It is unlinked.
 
-After a crash of `clean`, at most one file is in STORE/.rmqctl/expired, and the next `clean` deletes this file. Each
-deleted file has a receipt. After a crash between the receipt and the deletion, the file gets a second receipt. Step 1
-moves the file out of the store's folders, because a broker loads every file in a log folder or queue folder. Brokers of
-4.x would try to load a subfolder as a file. `clean` skips step 1 if `.rmqctl` is on another disk, or if the disk has no
-room for a folder.
+Every deleted file has a receipt. After a crash, at most one file is in STORE/.rmqctl/expired, and the next `clean`
+deletes it; if the crash came between steps 2 and 3, the file gets a second receipt. Step 1 moves the file out of the
+store's folders because a broker loads every file in a log folder or queue folder, and one of 4.x would try to load a
+subfolder as a file. It is skipped if `.rmqctl` is on another disk, or if the disk has no room for a folder.
 
-`rmqctl undo` cannot restore files that `clean` deleted, because `clean` keeps no copies of deleted files. The broker
-must be down during `clean`. While the broker runs, a deleted file stays mapped and open, and keeps its disk space
-(MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). A running broker would use a wrong list of files, and would send a wrong
-min offset to clients.
+`rmqctl undo` cannot restore these files, because `clean` keeps no copies. The broker must be down during `clean`: while
+it runs, a deleted file stays mapped and open, and keeps its disk space (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3).
+A running broker would use a wrong list of files, and would send a wrong min offset to clients.
 """
 
 from __future__ import annotations
@@ -48,23 +47,18 @@ NAME_BYTES_MAX = 200
 
 @dataclass
 class Cleaned:
-    """The numbers of files and bytes that a run of `clean` has deleted.
+    """The numbers of files and bytes that a run of `clean` has deleted."""
 
-    `files` and `folders` count the deleted files and folders of the plan. `left` counts deleted files that an
-    interrupted `clean` had moved. `allocated_bytes` is the disk space that became free.
-    """
-
-    files: int = 0
-    folders: int = 0
-    left: int = 0
-    allocated_bytes: int = 0
+    files: int = 0  # of the plan
+    folders: int = 0  # of the plan
+    left: int = 0  # files that an interrupted `clean` had moved, and this one deleted
+    allocated_bytes: int = 0  # disk space that became free
 
 
 class Pace:
     """The pace of a deletion: how long `clean` waits after each deleted file.
 
-    Each wait takes at least `interval_ms`. Large files need longer waits, so that `clean` deletes at most
-    `bytes_per_second`.
+    Each wait takes at least `interval_ms`, longer after large files: at most `bytes_per_second` are deleted.
     """
 
     def __init__(
@@ -82,13 +76,10 @@ class Pace:
 
 
 class Leftover(NamedTuple):
-    """A file that an interrupted `clean` moved out of the store but did not delete.
-
-    `name` is the path that the moved file had in the store.
-    """
+    """A file that an interrupted `clean` moved out of the store but did not delete."""
 
     path: Path
-    name: str
+    name: str  # its path in the store
     bytes: int
     allocated_bytes: int
 
@@ -124,7 +115,7 @@ def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[
 def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
     """Lock the store while the `with` block runs.
 
-    Raises StoreInUse and OSError. Until the lock is released, no other code of this process may open the file `lock`.
+    Raises StoreInUse and OSError. Until the end, no other code of this process may open the file `lock`.
     """
     lock = storage.lock(root / LOCK)
     if lock is None:
@@ -138,7 +129,7 @@ def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
 class Clean:
     """Deletes the files of `plan` from the store at `root`.
 
-    The caller must have locked the store. `run` calls `is_stopped` before each file, and ends if the result is True.
+    The caller must have locked the store. `run` calls `is_stopped` before each file, and ends if it returns True.
     """
 
     def __init__(
@@ -214,7 +205,7 @@ class Clean:
         self.done.allocated_bytes += decision.allocated_bytes
 
     def _has_place(self) -> bool:
-        """Create the folder for moved files. Return whether the folder can be used."""
+        """Create the folder for moved files, and return whether it can be used."""
         if not self._files:
             return False
         try:
@@ -234,11 +225,10 @@ class Clean:
             return False
 
     def _tidy(self) -> None:
-        """Remove the folder for moved files and its parent folder if they are empty."""
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
-        """Remove the empty folders in `folders`. Return the number of removed folders."""
+        """Remove the empty ones of `folders`, and return their number."""
         removed = 0
         for folder in folders:
             if self._storage.stamp(folder) is not None and not self._storage.names(folder):
@@ -257,10 +247,7 @@ class Clean:
 
 
 def _receipt(decision: FileDecision) -> dict[str, Any]:
-    """Return the receipt for one deleted file.
-
-    The fields of a receipt have the same names as in the JSON output of the plan.
-    """
+    # the fields have the names of the plan's JSON output
     return {
         "path": decision.path,
         "kind": decision.kind,
@@ -275,7 +262,6 @@ def _receipt(decision: FileDecision) -> dict[str, Any]:
 def _one_name(path: str) -> str:
     """Return a path as a file name.
 
-    Each `/` of the path becomes a colon, because no topic contains a colon. Of a long path, the last NAME_BYTES_MAX
-    bytes are used.
+    Each `/` becomes a colon, which no topic contains. Of a long path, the last NAME_BYTES_MAX bytes are used.
     """
     return path.replace("/", ":").encode(errors="surrogateescape")[-NAME_BYTES_MAX:].decode(errors="surrogateescape")

@@ -1,21 +1,18 @@
 """The log files to delete, by the rules of RocketMQ's CleanCommitLogService.
 
-A broker makes a round every 10 seconds. In a round, a broker checks whether log files must be deleted. A broker deletes
-log files in an hour of deleteWhen, or while a disk is too full. After mqadmin's deleteExpiredCommitLog, a broker
-deletes log files in the next 20 rounds. A broker deletes the oldest files first, and at most 10 files in a round (5.x:
-deleteFileBatchMax). `clean --batch` sets another maximum. The first log file that must stay ends the round. A broker
-never deletes the last log file.
+Every 10 seconds, a broker makes a round. It deletes log files in an hour of deleteWhen, while a disk is too full, and
+in the 20 rounds after mqadmin's deleteExpiredCommitLog: the oldest first, and at most 10 files in a round (5.x:
+deleteFileBatchMax; `clean --batch` sets another maximum). The first log file that must stay ends the round, and the
+last log file always stays.
 
-One run of `clean` does the work of many rounds of a broker. In an hour of deleteWhen, `clean` deletes every expired
-file. If a disk is too full, `clean` deletes files until the used space of the disk is below the limit. To compute the
-used space of a disk, `clean` subtracts the disk space of the deleted files. If the size of the full disk is not known,
-`clean` does the work of one round. If the full disk has no log files, `clean` does the work of one round.
+One run of `clean` does the work of many rounds. In an hour of deleteWhen, it deletes every expired file. If a disk is
+too full, it deletes files until the used space, less what the deleted files occupied, is below the limit. If the size
+of the full disk is not known, or if this disk has no log files, `clean` does the work of one round.
 
 Unlike a broker, `clean` stops at obstacles and at protected messages. An obstacle is a gap in the log after the file, a
 file of a wrong length, or a second file with the same offsets. `--protect-unconsumed` protects messages. `--keep-bytes`
-limits the size of the log, and `--keep-files` limits the number of log files. With `--keep-bytes` or `--keep-files`,
-`clean` ignores the age of log files. With or without limits, `clean` never deletes the last log file, and stops at
-obstacles and protected messages.
+limits the size of the log and `--keep-files` the number of its files; with either, the age of log files is ignored.
+Even then, `clean` never deletes the last log file, and stops at obstacles and protected messages.
 """
 
 from __future__ import annotations
@@ -45,9 +42,8 @@ LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it sta
 class ExpiredLog:
     """Decides which log files are deleted at the time `now_ms`.
 
-    `hour` is the hour that is compared with deleteWhen. `decide` fills `removed` with a reason for each file to delete,
-    oldest file first. After `decide`, `trigger` and `reason` say why log files are deleted. If no log file is deleted,
-    `reason` says why.
+    `hour` is compared with deleteWhen. `decide` fills `removed` with a reason for each file to delete, oldest file
+    first; `trigger` and `reason` then say why log files are deleted, or `reason` why none is.
     """
 
     def __init__(
@@ -73,9 +69,9 @@ class ExpiredLog:
         self.reason = "the log has no messages"
 
     def decide(self) -> None:
-        """Decide which log files are deleted and which log files stay.
+        """Decide which log files are deleted and which stay.
 
-        If the operator has set no limits, the rules are the same as in a broker.
+        If the operator has set no limits, the rules are a broker's.
         """
         limits = [(self._settings.keep_bytes, "byte"), (self._settings.keep_files, "file")]
         kept = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
@@ -86,7 +82,6 @@ class ExpiredLog:
             self._rounds()
 
     def _keep_by_hand(self) -> None:
-        """Mark log files for deletion until the log is within the operator's limits."""
         settings, left = self._settings, sum(one.file.size for one in self._log)
         for number, one in enumerate(self._log):
             too_large = settings.keep_bytes is not None and left > settings.keep_bytes
@@ -98,7 +93,6 @@ class ExpiredLog:
             left -= one.file.size
 
     def _rounds(self) -> None:
-        """Decide which log files are deleted, in rounds as in a broker."""
         for done in range(len(self._log)):
             disk = self._room.pressure()
             asking = self._asking(disk, done)
@@ -130,10 +124,9 @@ class ExpiredLog:
         return f"after {rounds} nothing asks for more: {why}"
 
     def _counts(self, full: Full | None, done: int) -> bool:
-        """Return whether a full disk is a reason for another round.
+        """Return whether a full disk is a reason for another round, after `done` rounds.
 
-        `done` is the number of finished rounds. For the first round, every full disk is a reason for deletion. For a
-        later round, a full disk is a reason only if the deletion of log files frees space on this disk.
+        The first round counts every full disk, later ones only a disk on which the deletion of log files frees space.
         """
         return full is not None and (not done or self._room.is_helped(full))
 
@@ -142,10 +135,7 @@ class ExpiredLog:
         return ";".join(f"{hour:02}" for hour in self._settings.delete_when)
 
     def _round(self, forces: str) -> bool:
-        """Mark the log files that one round deletes.
-
-        The result is True if another round is possible.
-        """
+        # Mark the log files that one round deletes; return whether another one is possible.
         for _ in range(max(self._settings.batch, 1)):
             number = len(self.removed)
             self._stays = self._holds(number)
@@ -164,10 +154,7 @@ class ExpiredLog:
         return True
 
     def _holds(self, number: int) -> str:
-        """Return the reason why an expired log file must stay.
-
-        `number` is the position of the file in the log. The result is an empty string if the file may be deleted.
-        """
+        # Return why the expired log file at this position must stay, or "" if it may be deleted.
         if number >= len(self._log) - 1:
             return LAST_STAYS
         blocked_by = self._log[number].blocked_by
@@ -179,7 +166,6 @@ class ExpiredLog:
         return f"{timers} timer messages are in it, and whether they were delivered is not known" if timers else ""
 
     def _young(self, since: int | None) -> str:
-        """Return why a log file has not expired."""
         if since is None:
             return "when its last message was stored is not known"
         if since > self._now:
@@ -232,7 +218,6 @@ class ExpiredLog:
         return found
 
     def _mtime_warnings(self) -> list[str]:
-        """Return warnings about log files whose mtime is not reliable."""
         found = []
         decisions = [one.decision for one in self._log]
         off = [
@@ -267,7 +252,6 @@ class ExpiredLog:
 
 
 def _first_names(counts: dict[str, int]) -> str:
-    """Return the names with the highest counts, as text."""
     names = sorted(counts, key=counts.__getitem__, reverse=True)
     return ", ".join(names[:NAMES_SHOWN]) + (
         f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""

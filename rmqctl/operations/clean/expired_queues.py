@@ -1,17 +1,16 @@
 """The queue files and index files to delete after the oldest log files.
 
-The plan includes the files of consume queue extensions.
+`clean` follows the rules of RocketMQ's CleanConsumeQueueService. These files are deleted:
 
-`clean` follows the rules of RocketMQ's CleanConsumeQueueService.
-
-A queue file is deleted if its last unit points before the log. The last queue file always stays
-(MappedFileQueue.deleteExpiredFileByOffset). A file of a consume queue extension is deleted if the first remaining queue
-unit points behind the file (ConsumeQueueExt.truncateByMinAddress). An index file is deleted if its endPhyOffset is
-before the log. The last index file always stays (IndexService.deleteExpiredFile).
+- a queue file whose last unit points before the log, but never the last one
+  (MappedFileQueue.deleteExpiredFileByOffset);
+- a file of a consume queue extension if the queue's first remaining unit points behind it
+  (ConsumeQueueExt.truncateByMinAddress);
+- an index file whose endPhyOffset is before the log, but never the last one (IndexService.deleteExpiredFile).
 
 If a file stays, all later files of the queue or the index stay. The content of a queue file is unknown if its last unit
-is not in use. The content of an index file is unknown if its header shows no entry. A broker would skip a file with
-unknown content and delete later files, but `clean` stops before the file.
+is not in use, that of an index file if its header shows no entry. A broker would skip such a file and delete later
+ones; `clean` stops before it.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class ExpiredQueues:
     """Decides which queue files and index files are deleted.
 
     After the deletion, the log begins at `new_min_offset` instead of `min_offset` (physical offsets). With
-    `unused_topics`, queues without remaining messages are deleted if topics.json does not list the topic. `folders` are
-    the folders of deleted queues and topics. Unlike `clean`, a broker's cleanUnusedTopic deletes queues with messages.
-    `look` fills `decisions` with the files of each queue, and then with the files of the index. The queues are sorted
-    by topic and queueId. The files of a queue's extension directly follow the files of the queue.
+    `unused_topics`, queues without remaining messages are deleted if topics.json does not list the topic; a broker's
+    cleanUnusedTopic also deletes queues with messages. `folders` are the folders of deleted queues and topics. `look`
+    fills `decisions`: the files of each queue, directly followed by those of its extension, sorted by topic and
+    queueId, and then the files of the index.
     """
 
     def __init__(self, store: ReadOnlyStore, min_offset: int, new_min_offset: int, *, unused_topics: bool) -> None:
@@ -69,8 +68,8 @@ class ExpiredQueues:
     def look(self) -> None:
         """Decide which files of queues, extensions and the index are deleted.
 
-        A queue that cannot be read stays, and `warnings` names the queue. Raises Unreadable, and OSError if the index
-        cannot be read.
+        A queue that cannot be read stays, and `warnings` names it. Raises Unreadable, and OSError if the index cannot
+        be read.
         """
         for key, queue in sorted(self._store.queues.items()):
             try:
@@ -104,10 +103,7 @@ class ExpiredQueues:
         return not is_listed(topic, self._known_topics)
 
     def _look_at_folders(self) -> None:
-        """Decide which folders of unused topics are deleted.
-
-        A folder is deleted if everything in the folder is deleted. Queue folders are deleted before topic folders.
-        """
+        # a folder is deleted if all that it has is deleted; queue folders come before topic folders
         storage = self._store.storage
         going = {decision.path for decision in self.decisions if decision.goes}
         for part in QUEUE_PARTS:
@@ -136,11 +132,7 @@ class ExpiredQueues:
         yield self._decision(last_file, kind, LAST_STAYS)
 
     def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
-        """Return whether a queue file or index file is deleted, and why.
-
-        `offset` is the last physical offset to which the file points. `offset` is None if the content of the file is
-        not known.
-        """
+        # `offset` is the last physical offset to which the file points, or None if its content is not known
         if offset is None:
             self.warnings.append(
                 f"{file.name}: {what} is empty, so it stays, and all after it; `rmqctl verify` looks closer"
@@ -183,7 +175,7 @@ class ExpiredQueues:
 def _last_offset(file: MappedFile, unit_size: int) -> int | None:
     """Return the physical offset in the last whole unit of a queue file.
 
-    The queue file may have any length. The result is None if the last unit is not in use.
+    The file may have any length. None if the unit is not in use.
     """
     position = (file.size // unit_size - 1) * unit_size
     if position < 0:
@@ -193,10 +185,7 @@ def _last_offset(file: MappedFile, unit_size: int) -> int | None:
 
 
 def stored_bytes(store: ReadOnlyStore) -> int:
-    """Return the size of the log, queues and index in bytes (getMajorFileSize).
-
-    The result is the sum of the lengths of all files.
-    """
+    """Return the sum of the lengths of log, queue and index files (getMajorFileSize)."""
     sizes = [file.size for queue in store.queues.values() for file in queue.queue.files]
     sizes += [index_file.file.size for index_file in store.index.files]
     return store.commit_log.size + sum(sizes)

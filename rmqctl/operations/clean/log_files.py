@@ -1,8 +1,8 @@
 """The log files of a store, with their ages and the obstacles to deletion.
 
-A log file is not deleted if the log has a gap after the file, or if the file has a wrong length. Another log file with
-the same offsets is an obstacle to deletion. For example, a gap exists if the operator forgot to name one of the log's
-folders. A log file that a broker has allocated in advance does not belong to the log yet.
+Obstacles are a gap in the log after the file (maybe the operator forgot to name one of the log's folders), a wrong
+length, and another log file with the same offsets. A log file that a broker has allocated in advance does not belong to
+the log yet.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
 
 
 class LogFile(NamedTuple):
-    """A log file in use, and whether an obstacle forbids its deletion.
-
-    `blocked_by` is the reason why the log file and all later log files must stay, or an empty string.
-    """
+    """A log file in use, and whether an obstacle forbids its deletion."""
 
     file: MappedFile
     decision: FileDecision
-    blocked_by: str
+    blocked_by: str  # why it and all later log files must stay, or ""
 
 
 def log_files(store: ReadOnlyStore) -> list[LogFile]:

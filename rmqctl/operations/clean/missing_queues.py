@@ -1,12 +1,10 @@
 """Find queues that have messages in the log, but no folder.
 
-`pending_messages.py` counts the units of queues, so it misses messages of a queue without a folder. No file in config/
-lists every queue. For example, a group may read a topic that neither topics.json nor an offset file names. Therefore
-log files are searched for messages of missing queues. A log file is not searched if units point to all its messages
-(`files_without_proof`).
+`pending_messages.py` counts the units of queues, so it misses messages of a queue without a folder, and no file in
+config/ lists every queue: a group may read a topic that neither topics.json nor an offset file names. Log files are
+therefore searched for messages of missing queues, unless units point to all their messages (`files_without_proof`).
 
-Messages of deleted topics are ignored. A topic counts as deleted if neither topics.json nor an offset nor a group's
-subscription names the topic.
+Messages of deleted topics are ignored: topics that neither topics.json nor an offset nor a group's subscription names.
 """
 
 from __future__ import annotations
@@ -66,10 +64,7 @@ def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQ
 
 
 def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> MissingQueue | None:
-    """Return the first missing queue that has a message in a log file, or None.
-
-    Prepared messages and rollback messages do not count, because they have no unit in any queue.
-    """
+    # prepared messages and rollback messages do not count: they have no unit in any queue.
     builder = DispatchRequestBuilder(with_keys=False)
     missing: list[bool] = []
     for item in FileScan(file, 0, ColumnReader(check_bodies=False), builder.take).items(end_position(file)):
@@ -87,16 +82,15 @@ def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> Missi
 def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> list[MappedFile]:
     """Return the log files that may have messages without a unit.
 
-    The test reads units, but not the log file. A unit covers the bytes of its message in the log file. If units point
-    to all messages of a log file, the units form a chain. The first unit of a chain begins at the begin of the log
-    file. Each later unit begins at the end of the previous unit. The last unit of a chain ends at the blank record of
-    the log file. At each physical offset, the test adds 1 for each unit that begins, and subtracts 1 for each unit that
-    ends. If the sum is 0 everywhere except at the first begin and the last end, the units are one chain. To save
-    memory, the test keeps one sum for each log file: the sum of 64-bit hashes of the offsets.
+    Only units are read, not the log file. A unit covers the bytes of its message there; if units point to all messages
+    of a log file, they form a chain: the first begins where the file begins, each later one where the previous one
+    ends, and the last one ends at the file's blank record. At each physical offset, 1 is added for each unit that
+    begins, and subtracted for each that ends. If the sum is 0 everywhere except at the first begin and the last end,
+    the units are one chain. To save memory, one sum is kept for each log file: that of 64-bit hashes of the offsets.
 
     Units of light queues (LMQ) are left out, because each light message has a unit in the queue of its topic. Messages
-    without a queue (prepared messages of 3.x), damage and deleted topics break the chain. Therefore queues may be
-    complete although the units are not one chain.
+    without a queue (prepared messages of 3.x), damage and deleted topics break the chain, so that queues may be
+    complete without one.
 
     `files` are consecutive log files. Raises OSError.
     """
@@ -109,10 +103,7 @@ def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> li
 
 
 class _Chains:
-    """Tests whether the units of each log file form a chain.
-
-    `files` are the log files. `files` must not be empty.
-    """
+    """Tests whether the units of each log file form a chain."""
 
     def __init__(self, files: Sequence[MappedFile]) -> None:
         self.begin = files[0].file_from_offset
@@ -122,7 +113,6 @@ class _Chains:
         self._ends = self._borders[:-1].copy()
 
     def add(self, places: Numbers, sizes: Numbers) -> None:
-        """Add units by their physical offsets `places` and their `sizes` (int64, bytes)."""
         numbers = np.searchsorted(self._borders, places, side="right") - 1
         inside = (numbers >= 0) & (numbers < len(self._ends))
         numbers, places, ends = numbers[inside], places[inside], (places + sizes)[inside]
@@ -131,10 +121,7 @@ class _Chains:
         np.maximum.at(self._ends, numbers, ends)
 
     def end_of(self, number: int) -> int | None:
-        """Return the physical offset at which the unit chain of a log file ends.
-
-        The result is None if the units of the log file are not one chain.
-        """
+        # Return the physical offset where the unit chain of a log file ends, None without one.
         end = self._ends[number : number + 1]
         return int(end[0]) if self._left_over[number] == _hashes(end)[0] else None
 
@@ -148,9 +135,9 @@ def _hashes(places: Numbers) -> Numbers:
 
 
 def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield (physical offsets, sizes) of a queue's units in a range of the log.
+    """Yield (physical offsets, sizes) of a queue's units in [begin, end) of the log.
 
-    The range is [begin, end), in physical offsets. The result may include some units after the range.
+    Some units after the range may be included.
     """
     first = queue.first_where(lambda unit: unit.physical_offset >= begin)
     if first is None or first.physical_offset >= end:
@@ -172,10 +159,7 @@ def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Nu
 
 
 def _is_whole(store: ReadOnlyStore, file: MappedFile, end: int | None) -> bool:
-    """Return whether the unit chain of a log file covers all its messages.
-
-    The chain ends at the physical offset `end`. After `end`, there may be a blank.
-    """
+    # the unit chain ends at the physical offset `end`; a blank may follow
     if end is None or end >= file.end:
         return end == file.end
     rest = store.commit_log.at(end)

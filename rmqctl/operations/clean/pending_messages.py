@@ -1,13 +1,13 @@
 """Count, for each log file, the messages that are still needed.
 
-A broker deletes log files without regard to messages that are still needed. Four kinds of messages are still needed.
+A broker deletes log files without regard to them. They are of four kinds:
 
-`unconsumed`: a group that reads the topic has not consumed the message (`consumer_groups.py`). If the group has no
-offset for the queue, all messages of the queue count as unconsumed. A message that was popped and not acknowledged
-(5.x) is before the group's offset. Therefore the oldest POP checkpoint that the broker has not processed counts as the
-group's offset. `scheduled`: the delayed message is not delivered yet (delayOffset.json). `half`: the half message has
-no commit or rollback, and no broker has checked the half message. `dead`: the message is in a %DLQ% topic that no group
-reads. An operator may send a dead letter again.
+- `unconsumed`: a group that reads the topic has not consumed the message (`consumer_groups.py`). If the group has no
+  offset for the queue, all messages of the queue count. A message that was popped and not acknowledged (5.x) is before
+  the group's offset, so the oldest POP checkpoint that the broker has not processed counts as this offset.
+- `scheduled`: the delayed message is not delivered yet (delayOffset.json).
+- `half`: the half message has no commit or rollback, and no broker has checked it.
+- `dead`: the message is in a %DLQ% topic that no group reads. An operator may send a dead letter again.
 
 If subscriptionGroup.json lists a group with unknown topics, all messages of topics without a group count as unconsumed.
 `missing_queues.py` finds messages whose queue has no folder. The files of a store do not show whether timer messages
@@ -82,7 +82,7 @@ class Outstanding:
     def of(self, number: int) -> PendingCounts:
         """Return how many messages of each kind are still needed in a log file.
 
-        `number` is the position of the log file in `files`.
+        `number` is its position in `files`.
         """
         return PendingCounts(
             int(self._unconsumed[number]),
@@ -92,15 +92,15 @@ class Outstanding:
         )
 
     def timers(self, number: int) -> int:
-        """Return how many timer messages a log file has.
+        """Return how many timer messages a log file has, also delivered ones.
 
-        `number` is the position of the log file in `files`. The number includes delivered timer messages.
+        `number` is its position in `files`.
         """
         return int(self._timers[number])
 
     @property
     def groups_without_topic(self) -> Sequence[str]:
-        """Return the groups in subscriptionGroup.json whose topics are unknown."""
+        """The groups in subscriptionGroup.json whose topics are unknown."""
         return self._groups.without_topic
 
     def has_no_reader(self, topic: str) -> bool:
@@ -132,8 +132,8 @@ class Outstanding:
     def _check_dispatched(self, reached: int) -> None:
         """Report a problem if the log continues after the last unit of all queues.
 
-        `reached` is the highest physical offset to which a queue's last unit points. Messages after `reached` are in no
-        queue, so they are not counted. For example, an operator may have deleted the queues before a rebuild.
+        `reached` is the highest physical offset to which a queue's last unit points. Messages after it are in no queue,
+        and so are not counted: an operator may have deleted the queues before a rebuild.
         """
         lost = self._borders[:-1][self._borders[:-1] > reached]
         if len(lost) and not self.problems:
@@ -143,7 +143,6 @@ class Outstanding:
             )
 
     def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Count, for each log file, messages that a queue's slowest group still needs."""
         readers = self._readers(key)
         if not readers:
             return self._nothing()
@@ -151,7 +150,6 @@ class Outstanding:
         return _noted(self._behind(queue, readers[group]), group, self.slowest)
 
     def _readers(self, key: QueueKey) -> dict[str, int]:
-        """Return the queue offset at which each group continues to read a queue."""
         if key[0] in COUNTED_APART:
             return {}
         readers = {known.group: known.offset or 0 for known in self._groups.progress(key)}
@@ -162,7 +160,6 @@ class Outstanding:
         return readers
 
     def _behind(self, queue: UnitQueue, offset: int) -> Counts:
-        """Count, for each log file, the messages of a queue from `offset` on."""
         counts = self._nothing()
         for places, sizes in self._units_from(queue, offset):
             numbers = np.searchsorted(self._borders, places, side="right") - 1
@@ -171,10 +168,9 @@ class Outstanding:
         return counts
 
     def _units_from(self, queue: UnitQueue, offset: int) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield physical offsets of a queue's units from queue offset `offset` on.
+        """Yield (physical offsets of units, number of messages of each) from `offset` on.
 
-        Each item is (physical offsets of units, number of messages of each unit). Units after the end of the log files
-        may be left out.
+        Units after the end of the log files may be left out.
         """
         first = self._first(queue, offset)
         if first is None:
@@ -196,8 +192,7 @@ class Outstanding:
     def _first(self, queue: UnitQueue, offset: int) -> int | None:
         """Return the queue offset of the first message to count in a queue.
 
-        Messages before `offset` and messages before the log files do not count. The result is None if the log files
-        have no message of the queue from `offset` on.
+        It is at or after `offset`, and in the log files; None if there is none.
         """
         if not queue.queue.files:
             return None
@@ -209,7 +204,6 @@ class Outstanding:
         return unit.queue_offset
 
     def _undecided(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Count unchecked half messages without commit or rollback."""
         counts = self._nothing()
         checked = self._checked()
         first = self._first(queue, checked.get(key, 0))
@@ -223,7 +217,6 @@ class Outstanding:
         return counts
 
     def _checked(self) -> dict[QueueKey, int]:
-        """Return the queue offsets up to which a broker has checked half messages."""
         return {
             (known.topic, known.queue_id): known.offset
             for known in consumer_offsets(self._store)
@@ -231,7 +224,6 @@ class Outstanding:
         }
 
     def _decided(self, key: QueueKey, checked: dict[QueueKey, int]) -> set[int]:
-        """Return the queue offsets of half messages with a commit or rollback."""
         queue = self._store.queues.get(key)
         decided: set[int] = set()
         strange: int | None = None
@@ -256,7 +248,6 @@ class Outstanding:
 
 
 def _noted(counts: Counts, name: str, totals: dict[str, int]) -> Counts:
-    """Add the sum of `counts` to `totals[name]`, and return `counts`."""
     count = int(counts.sum())
     if count:
         totals[name] = totals.get(name, 0) + count

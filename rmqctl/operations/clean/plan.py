@@ -1,9 +1,8 @@
 """Plan which files RocketMQ's clean services would delete.
 
-RocketMQ's clean services are CleanCommitLogService and CleanConsumeQueueService. Planning does not change the store.
-One plan covers many rounds of a broker. Therefore one run of `clean` deletes the same files as a broker in one hour of
-deleteWhen. `expired_log.py` decides which log files are deleted. `expired_queues.py` decides which queue files and
-index files are deleted.
+These are CleanCommitLogService (`expired_log.py`) and CleanConsumeQueueService (`expired_queues.py`). Planning does not
+change the store. One plan covers many rounds of a broker, so that one run of `clean` deletes the same files as a broker
+in one hour of deleteWhen.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ def plan_expiry(
 ) -> ExpiryPlan:
     """Return the plan of the files to delete at the time `now_ms`.
 
-    `hour` is compared with deleteWhen (None: the local hour of `now_ms`).
+    `hour` is compared with deleteWhen (None: the local hour of `now_ms`). `disks` are the disks of the log's folders
+    (store.path.commitlogs), `logics_disk` is that of the consume queues' folder.
 
-    The caller must check first that all of `store` is readable. An unreadable part of the log may look like a gap.
-    `disks` are the disks of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume queues'
-    folder. Raises OSError, and BadRequest if `now_ms` is not a date. Raises Unreadable if messages must be protected,
-    but cannot be counted.
+    The caller must check first that all of `store` is readable: an unreadable part of the log may look like a gap.
+    Raises OSError, BadRequest if `now_ms` is not a date, and Unreadable if messages must be protected, but cannot be
+    counted.
     """
     local = _local(now_ms)
     hour = local.hour if hour is None else hour
@@ -108,10 +107,7 @@ def plan_expiry(
 
 
 def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
-    """Raise Unreadable if log files have messages of a queue without a folder.
-
-    Without the queue's folder, nothing shows which groups have not consumed the messages yet.
-    """
+    # without a queue's folder, nothing shows which groups have not consumed its messages yet
     found = missing_queue(store, files)
     if found is not None:
         what = f"queue {found.topic} {found.queue_id} does not exist, and the log has messages of it"
@@ -120,7 +116,6 @@ def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
 
 
 def _way_back(store: ReadOnlyStore, topic: str) -> str:
-    """Return advice for an operator who wants to restore a missing queue."""
     rebuilds = "`rmqctl rebuild STORE queues` rebuilds it from the log"
     if topic in KnownTopics(store):
         return rebuilds
@@ -130,7 +125,6 @@ def _way_back(store: ReadOnlyStore, topic: str) -> str:
 
 
 def _local(now_ms: int) -> datetime:
-    """Return `now_ms` as the local time of this host."""
     try:
         return datetime.fromtimestamp(now_ms / 1000).astimezone()
     except (ValueError, OverflowError, OSError) as error:
@@ -138,7 +132,6 @@ def _local(now_ms: int) -> datetime:
 
 
 def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
-    """Return problems with the config files of consumer groups and offsets."""
     unreadable = [*unreadable_group_files(store), *(one for one in [store.config(DELAY_OFFSET)] if one.content is None)]
     unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in unreadable]
     consumer_offset = store.config(CONSUMER_OFFSET)

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
 
 class Receipts:
-    """The receipt files at `paths`. Each receipt is written to every receipt file.
+    """The receipt files at `paths`; each receipt is written to every one.
 
-    A Receipts object is a context manager. If the disk is full, a receipt is kept in memory until `clean` has made
-    room. `clean` continues with unwritten receipts, because each deletion makes room on the disk. Methods raise
-    OSError.
+    It is a context manager. On a full disk, receipts are kept in memory until `clean` has made room: it continues
+    without them, because each deletion makes room. Methods raise OSError.
     """
 
     def __init__(self, storage: WritableStorage, *paths: Path) -> None:
@@ -42,10 +41,9 @@ class Receipts:
             file.close()
 
     def open(self, paths: Collection[Path] | None = None) -> None:
-        """Open the receipt files before the first deletion.
+        """Open the receipt files, or only those at `paths`, before the first deletion.
 
-        With `paths`, only the receipt files at `paths` are opened. Raises OSError if a receipt file cannot be opened.
-        If the disk is full, the function raises no error.
+        A full disk is no error here. Raises OSError if a receipt file cannot be opened.
         """
         for file in self._files:
             if paths is None or file.path in paths:
@@ -53,16 +51,16 @@ class Receipts:
 
     @property
     def zero_tail(self) -> list[str]:
-        """Return the lines that were not written because the disk had no room.
+        """The lines that were not written because the disk had no room.
 
-        The result belongs to the receipt file that lacks the most lines.
+        They are those of the receipt file that lacks the most.
         """
         return max((file.zero_tail for file in self._files), key=len)
 
     def add(self, receipt: dict[str, Any]) -> None:
         """Append a receipt with the present time, and flush it to disk.
 
-        If a disk is full, the receipt is written later.
+        On a full disk, it is written later.
         """
         now = time.time_ns() // 1_000_000
         line = json.dumps({"time": rfc3339(now), "timestamp": now} | receipt, separators=(",", ":")).encode() + b"\n"
@@ -76,8 +74,6 @@ class Receipts:
 
 
 class _ReceiptFile:
-    """One receipt file."""
-
     def __init__(self, storage: WritableStorage, path: Path) -> None:
         self.path = path
         self._storage = storage
@@ -86,16 +82,12 @@ class _ReceiptFile:
         self._waiting = b""
 
     def close(self) -> None:
-        """Close the file. A second call does nothing."""
         if self._descriptor is not None:
             self._storage.close(self._descriptor)
             self._descriptor = None
 
     def open(self) -> None:
-        """Open the receipt file before the first deletion.
-
-        If the disk is full, the function raises no error. A second call does nothing.
-        """
+        # a full disk is no error here, and a second call does nothing
         if self._descriptor is not None:
             return
         try:
@@ -106,11 +98,10 @@ class _ReceiptFile:
 
     @property
     def zero_tail(self) -> list[str]:
-        """Return the lines that were not written because the disk had no room."""
         return self._waiting.decode().split("\n")[:-1]
 
     def add(self, line: bytes) -> None:
-        """Append a line. If the disk is full, keep the line and write it later."""
+        # on a full disk, the line is kept and written later
         self._waiting += line
         try:
             self.flush()
@@ -119,7 +110,6 @@ class _ReceiptFile:
                 raise
 
     def flush(self) -> None:
-        """Flush all lines to disk."""
         if not self._waiting:
             return
         if self._descriptor is None:
@@ -130,10 +120,7 @@ class _ReceiptFile:
         self._waiting = b""
 
     def _open(self) -> int:
-        """Open or create the receipt file; return the file descriptor.
-
-        If a crash cut the last receipt, the next receipt begins on a new line.
-        """
+        # if a crash cut the last receipt, the next one begins on a new line
         storage = self._storage
         size = storage.entry(self.path).size
         is_new = storage.entry(self.path).kind is Kind.MISSING

@@ -1,7 +1,6 @@
 """The change of a file in config/, made through a journal.
 
-The old content of the file becomes the `.bak`, as with a broker. If a broker cannot load the old content, the `.bak`
-stays unchanged, because the `.bak` may be good.
+The old content becomes the `.bak`, as with a broker, unless a broker could not load it: the present `.bak` may be good.
 """
 
 from __future__ import annotations
@@ -26,16 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConfigChange:
-    """A change that gives the file config/`name` the content `after`.
-
-    `before` is the present content of the file, or None if the file does not exist. If `keeps_before` is set, a broker
-    can load the present content, and the present content becomes the `.bak`.
-    """
+    """A change that gives the file config/`name` the content `after`."""
 
     name: str
-    before: bytes | None
+    before: bytes | None  # None: the file does not exist
     after: bytes
-    keeps_before: bool
+    keeps_before: bool  # a broker can load the present content, which becomes the `.bak`
 
     def changes(self, staging: Path) -> list[Install]:
         """Return the changes that install the new files from `staging` in config/."""
@@ -52,8 +47,7 @@ class ConfigChange:
 def planned_change(store: ReadOnlyStore, name: str, after: bytes) -> ConfigChange | None:
     """Return the change that gives config/`name` the content `after`.
 
-    The result is None if the file already has this content. Raises OSError. Raises Unreadable if config/`name` exists
-    but is not a file.
+    None if the file already has it. Raises OSError, and Unreadable if config/`name` exists but is not a file.
     """
     path = store.path.part(CONFIG) / name
     before = _content(store.storage, path)
@@ -65,7 +59,7 @@ def planned_change(store: ReadOnlyStore, name: str, after: bytes) -> ConfigChang
 def check_is_in_files(store: ReadOnlyStore) -> None:
     """Raise LayoutNotSupported if the configuration is in RocksDB.
 
-    A broker that keeps its configuration in RocksDB does not read the files of config/ that rmqctl changes.
+    Such a broker does not read the files of config/ that rmqctl changes.
     """
     folder = store.path.part(CONFIG)
     name = rocksdb_folder(store.storage, folder)
@@ -76,7 +70,7 @@ def check_is_in_files(store: ReadOnlyStore) -> None:
 
 
 def build(store: ReadOnlyStore, files: Sequence[ConfigChange], staging: Path) -> list[Install]:
-    """Create the new files in `staging`. Return the changes for `make_change`.
+    """Create the new files in `staging`, and return the changes for `make_change`.
 
     Raises ChangedSince if a file has changed since the plan was made. Raises Unreadable and OSError.
     """

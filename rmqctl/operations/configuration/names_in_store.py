@@ -1,6 +1,6 @@
 """The queues of a store, found without topics.json.
 
-Queues are found by the names of folders, by the offsets of groups, and by the messages of the log.
+They are found by the names of folders, the offsets of groups, and the messages of the log.
 """
 
 from __future__ import annotations
@@ -27,16 +27,12 @@ COMPACTION_LOG = "compaction/compactionLog"  # a folder for each compaction topi
 
 @dataclass(frozen=True)
 class NamesInStore:
-    """The queues and topics that were found in a store.
-
-    `folders` are the queues that have a folder. `batch_topics` are the topics with batch consume queues.
-    `compaction_topics` are the topics that a broker compacts.
-    """
+    """The queues and topics that were found in a store."""
 
     queues: frozenset[QueueKey]
-    folders: frozenset[QueueKey]
-    batch_topics: frozenset[str]
-    compaction_topics: frozenset[str]
+    folders: frozenset[QueueKey]  # queues that have a folder
+    batch_topics: frozenset[str]  # with batch consume queues
+    compaction_topics: frozenset[str]  # that a broker compacts
 
 
 def prepare_scan(store: ReadOnlyStore) -> None:
@@ -55,10 +51,9 @@ def queues_in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
 def names_in_store(store: ReadOnlyStore, in_log: Iterable[QueueKey]) -> NamesInStore:
     """Return the queues of a store, including the queues `in_log`.
 
-    Names that no topic can have are left out, because a damaged record may have any name.
-
-    Raises LayoutNotSupported if a topic has both consume queues and batch consume queues. Raises Unreadable if a folder
-    or a file of the log cannot be read. Raises OSError.
+    Names that no topic can have are left out: a damaged record may have any. Raises LayoutNotSupported if a topic has
+    both consume queues and batch consume queues, Unreadable if a folder or a file of the log cannot be read, and
+    OSError.
     """
     store.check_one_queue_type()
     folders = frozenset(key for key in store.queues if is_topic_name(key[0]))

@@ -1,11 +1,11 @@
 """The plan of a change that sets the offsets of a consumer group.
 
-A broker keeps the offsets of consumer groups in config/consumerOffset.json. A broker with the setting enableLmq keeps
-the offsets of groups in config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both
-offset files, both are changed, unless broker.conf sets enableLmq: the store does not show which file a broker reads.
-The offset of an LMQ group (%LMQ%...) is only in lmqConsumerOffset.json.
+A broker keeps them in config/consumerOffset.json. One with the setting enableLmq keeps them in
+config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both files, both are changed,
+unless broker.conf sets enableLmq: the store does not show which one a broker reads. The offset of an LMQ group
+(%LMQ%...) is only in lmqConsumerOffset.json.
 
-If the operator gives a time, the new offset is the offset that mqadmin's resetOffsetByTime sets for this time.
+For a time, the new offset is the one that mqadmin's resetOffsetByTime sets.
 """
 
 from __future__ import annotations
@@ -54,44 +54,35 @@ EPOCH_MS_MIN = 10**9  # a number from here on is taken for a time, because no qu
 
 
 class OffsetGoal(NamedTuple):
-    """The position from which a group will continue in each queue.
+    """The position from which a group will continue in each queue."""
 
-    `value` is a time (ms since 1970) or a queue offset. `undelivered` is for delay levels.
-    """
-
-    kind: Literal["earliest", "latest", "time", "offset", "undelivered"]
-    value: int = 0
+    kind: Literal["earliest", "latest", "time", "offset", "undelivered"]  # `undelivered` is for delay levels
+    value: int = 0  # a time (ms since 1970) or a queue offset
 
 
 class QueueOffset(NamedTuple):
-    """The offset of a group in one queue, `before` and `after` the change.
-
-    All offsets are in units. `before` is None if the broker stores no offset.
-    """
+    """The offset of a group in one queue, `before` and `after` the change, in units."""
 
     queue_id: int
     min_offset: int
     max_offset: int
-    before: int | None
+    before: int | None  # None: the broker stores none
     after: int
 
 
 @dataclass(frozen=True)
 class OffsetPlan:
-    """The new offsets of `group` in queues of `topic`, and the files to change.
-
-    `notes` are further remarks for the operator.
-    """
+    """The new offsets of `group` in queues of `topic`, and the files to change."""
 
     group: str
     topic: str
     queues: tuple[QueueOffset, ...]
     files: tuple[ConfigChange, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # further remarks for the operator
 
     @property
     def summary(self) -> str:
-        """Describe the change in one line of text."""
+        """Describe the change in one line."""
         offsets = ", ".join(f"{queue.queue_id}: {queue.after}" for queue in self.queues)
         return f"offsets of {self.group} in {self.topic} are {offsets}"
 
@@ -108,9 +99,8 @@ def plan_offsets(
 ) -> OffsetPlan:
     """Return the plan that makes a group continue at `goal`.
 
-    `queue_id` is None for all queues of the topic. With `new_group`, the group may be unknown to the store.
-
-    Raises BadRequest if the topic, the queue or the group does not exist, or if the offset is not in the queue. Raises
+    `queue_id` is None for all queues of the topic. With `new_group`, the group may be unknown to the store. Raises
+    BadRequest if the topic, the queue or the group does not exist, or if the offset is not in the queue. Raises
     LayoutNotSupported, Unreadable and OSError.
     """
     check_is_in_files(store)
@@ -156,7 +146,6 @@ def _file_names(store: ReadOnlyStore, group: str) -> list[str]:
 
 
 def _stored(config: ConfigFile, group: str, topic: str) -> dict[int, int]:
-    """Return the offsets of a group in a topic by queueId, as stored in a file."""
     key = f"{topic}@{group}"
     if group.startswith(LMQ_PREFIX):
         found = table(config, LMQ_OFFSETS).get(key)
@@ -168,8 +157,8 @@ def _stored(config: ConfigFile, group: str, topic: str) -> dict[int, int]:
 def _queue_ids(store: ReadOnlyStore, group: str, topic: str, queue_id: int | None) -> list[int]:
     """Return the queueIds of the queues whose offsets will be set.
 
-    The result has all queues that a broker serves (below readQueueNums), and all queues that have files. For an LMQ
-    group, a broker keeps one offset for each topic, which is the offset of queue 0.
+    These are all queues that a broker serves (below readQueueNums), and all that have files. For an LMQ group, a broker
+    keeps one offset for each topic: that of queue 0.
     """
     found = {known for name, known in store.queues if name == topic}
     found |= {0} if topic.startswith(LMQ_PREFIX) else set(read_queue_ids(store, topic))
@@ -187,11 +176,6 @@ def _queue_ids(store: ReadOnlyStore, group: str, topic: str, queue_id: int | Non
 
 
 class _Finder:
-    """Finds the new offset in each queue of a topic.
-
-    `notes` collects remarks for the operator.
-    """
-
     def __init__(self, store: ReadOnlyStore, profile: Profile, topic: str, goal: OffsetGoal) -> None:
         self.notes: list[str] = []
         self._root = str(store.path.root)
@@ -200,10 +184,7 @@ class _Finder:
         self._goal = goal
 
     def queue(self, queue_id: int, before: int | None) -> QueueOffset:
-        """Return the present and the new offset of one queue.
-
-        Raises BadRequest if the new offset is outside the queue.
-        """
+        """Raise BadRequest if the new offset is outside the queue."""
         begin = self._reader.get_min_offset_in_queue(self._topic, queue_id)
         end = self._reader.get_max_offset_in_queue(self._topic, queue_id)
         begin = min(begin, end)
@@ -238,7 +219,7 @@ class _Finder:
 def changed_offsets(
     store: ReadOnlyStore, config: ConfigFile, profile: Profile, entries: Sequence[Entries]
 ) -> ConfigChange | None:
-    """Return the change of a file, or None if the file already has the entries.
+    """Return the change of a file, or None if it already has the entries.
 
     `entries` are pairs of the path of a JSON object in the file and its new members. Raises Unreadable if neither the
     file nor its .bak can be loaded.
@@ -261,7 +242,6 @@ def changed_offsets(
 
 
 def _new(profile: Profile) -> bytes:
-    """Return the content of an offset file that has no offsets."""
     if not profile.versions_delay_offsets:  # brokers that version one file of offsets version both
         return b"{\n}"
     return fastjson_bytes(fastjson_dumps({DATA_VERSION: next_version(None, profile, _now())}))
@@ -298,12 +278,9 @@ def _notes(store: ReadOnlyStore, group: str, topic: str, offsets: dict[int, int]
 def plan_delay_offset(store: ReadOnlyStore, profile: Profile, level: int, goal: OffsetGoal) -> OffsetPlan:
     """Return the plan that makes a broker go on at `goal` in a delay level.
 
-    A broker stores the offsets of delay levels in config/delayOffset.json.
-
-    A broker that starts with a level ahead of its queue skips what waits there: 4.9.2 and later set the level to the
-    end of the queue (ScheduleMessageService.correctDelayOffset), older ones wait until the queue reaches the offset.
-
-    Levels count from 1.
+    The offsets of delay levels, which count from 1, are in config/delayOffset.json. A broker that starts with a level
+    ahead of its queue skips what waits there: 4.9.2 and later set the level to the end of the queue
+    (ScheduleMessageService.correctDelayOffset), older ones wait until the queue reaches the offset.
 
     Raises BadRequest if the store does not know the level, or if the offset is not in its queue. Raises
     LayoutNotSupported, Unreadable and OSError.

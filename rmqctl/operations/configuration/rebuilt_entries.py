@@ -1,7 +1,7 @@
 """Entries of topics.json and subscriptionGroup.json, rebuilt from the store.
 
-A rebuilt entry has the default settings of a broker for a new topic or a new group. The operator's own settings are
-lost: permissions, order, the attributes of 5.x, and the number of retries of a group.
+They have a broker's default settings for a new topic or group. The operator's own are lost: permissions, order, the
+attributes of 5.x, and the number of retries of a group.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ RETRY_NUMS = "retryQueueNums"
 def topic_entries(listed: Entry, names: NamesInStore, profile: Profile) -> dict[str, Entry]:
     """Return the missing and the corrected entries of topics.json.
 
-    A corrected entry replaces an entry that does not fit the store. `listed` are the present entries of topics.json. A
-    new entry gets the number of queues that the topic has in the store. An entry with too few queues is corrected,
-    because a broker only serves the queues below readQueueNums. An entry with the wrong type of queue is corrected,
-    because 5.x would not load the topic.
+    `listed` are the present ones. A new entry gets the number of queues that the topic has in the store. An entry with
+    too few queues is corrected, because a broker only serves the queues below readQueueNums; so is one with the wrong
+    type of queue, because 5.x would not load the topic.
     """
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:
@@ -70,8 +69,8 @@ def _with_attributes(entry: Entry, topic: str, names: NamesInStore) -> Entry:
 def group_entries(store: ReadOnlyStore, listed: Entry, names: NamesInStore, profile: Profile) -> dict[str, Entry]:
     """Return the entries that subscriptionGroup.json lacks.
 
-    The function finds groups in the files of config/, and in the names of %RETRY% and %DLQ% topics. LMQ groups and the
-    broker's own groups are left out.
+    Groups are found in the files of config/, and in the names of %RETRY% and %DLQ% topics. LMQ groups and the broker's
+    own groups are left out.
     """
     topics = {topic for topic, _ in names.queues} | set(store.listed_topics)
     groups = ConsumerGroups(store, topics)
@@ -90,10 +89,7 @@ def group_entries(store: ReadOnlyStore, listed: Entry, names: NamesInStore, prof
 
 
 def _retry_nums(names: NamesInStore) -> dict[str, int]:
-    """Return how many queues each %RETRY% topic in the store has.
-
-    A queueId that is too large for a broker does not count.
-    """
+    # a queueId that is too large for a broker does not count
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:
         if topic.startswith(RETRY_PREFIX) and queue_id < QUEUE_NUMS_MAX:
@@ -102,7 +98,6 @@ def _retry_nums(names: NamesInStore) -> dict[str, int]:
 
 
 def _new_group(group: str, profile: Profile, retry_nums: int) -> Entry:
-    """Return the entry of a group, with the default settings of a broker."""
     of_5 = {
         ATTRIBUTES: {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
         "groupRetryPolicy": {"type": "CUSTOMIZED"}, "groupSysFlag": 0,

@@ -48,23 +48,18 @@ NAMES_SHOWN_MAX = 5
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """The plan for the new content of the file config/`name`.
-
-    `problem` says what is wrong with the file, and is empty if the file is good. `source` says from where the new
-    content comes, and is None if the file stays unchanged. `entries` are the topics or groups that were added or
-    corrected. `notes` are further remarks for the operator.
-    """
+    """The plan for the new content of the file config/`name`."""
 
     name: str
-    problem: str
-    source: Source | None
+    problem: str  # with the present file; "" if it is good
+    source: Source | None  # of the new content; None: the file stays unchanged
     change: ConfigChange | None = None
-    entries: dict[str, dict[str, Any]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    entries: dict[str, dict[str, Any]] = field(default_factory=dict)  # topics or groups that were added or corrected
+    notes: tuple[str, ...] = ()  # further remarks for the operator
 
     @property
     def summary(self) -> str:
-        """Describe the change in one line of text."""
+        """Describe the change in one line."""
         return f"config/{self.name} is restored from {'its .bak' if self.source == 'bak' else 'the store'}"
 
 
@@ -77,9 +72,9 @@ def plan_restore(
 ) -> RestorePlan:
     """Return the plan that restores config/`name`.
 
-    If `source` is None, a good file stays unchanged, and a bad file is restored from its .bak. If the .bak is bad, the
-    file is rebuilt from the store. If topics.json lists no topic with queues, topics.json is rebuilt from the store.
-    `scan_log` returns the queues of all messages of the log, and is called only if the log is needed.
+    If `source` is None, a good file stays unchanged, and a bad one is restored from its .bak, or if that is bad,
+    rebuilt from the store. A topics.json that lists no topic with queues is rebuilt, too. `scan_log` returns the queues
+    of all messages of the log, and is called only if the log is needed.
 
     Raises BadRequest if the file cannot be rebuilt, and Unreadable if the .bak cannot be used. Also raises
     LayoutNotSupported and OSError.
@@ -124,7 +119,6 @@ def _backup(config: ConfigFile) -> Path:
 
 
 def _from_backup(store: ReadOnlyStore, config: ConfigFile, problem: str) -> RestorePlan:
-    """Return the plan that replaces the file with the bytes of its .bak."""
     backup = _backup(config)
     content, backup_problem = read_config(store.storage, backup)
     if content is None:
@@ -136,7 +130,6 @@ def _from_backup(store: ReadOnlyStore, config: ConfigFile, problem: str) -> Rest
 
 
 def _content_of(content: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return a note on the number and the last change of the entries in the .bak."""
     key = ENTRY_TABLES.get(name)
     if key is None:
         return ()
@@ -154,10 +147,10 @@ def _from_store(
     problem: str,
     scan_log: Callable[[], Collection[QueueKey]],
 ) -> RestorePlan:
-    """Return the plan that completes the file with entries found in the store.
+    """Complete the file with entries found in the store.
 
-    The plan keeps the entries of the file, or the entries of the .bak if the file cannot be loaded. The log is scanned
-    only if neither the file nor its .bak has entries. Without a scan, a topic without a queue counts as deleted.
+    The entries of the file stay, or those of the .bak if the file cannot be loaded. The log is scanned only if neither
+    has entries; without a scan, a topic without a queue counts as deleted.
     """
     if config.name not in TABLES:
         what = f"{config.name} cannot be rebuilt: nothing else in the store has its content"
@@ -181,7 +174,6 @@ def _from_store(
 
 
 def _unknown(noun: str, entries: dict[str, dict[str, Any]], listed: dict[str, Any]) -> tuple[str, ...]:
-    """Return a note that the original settings of added entries are not known."""
     added = sum(name not in listed for name in entries)
     if not added:
         return ()
@@ -189,7 +181,6 @@ def _unknown(noun: str, entries: dict[str, dict[str, Any]], listed: dict[str, An
 
 
 def _unlisted(store: ReadOnlyStore, content: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return a note on the topics that have queues but are not in topics.json."""
     if name != TOPICS_CONFIG:
         return ()
     listed = content.get(TOPIC_TABLE)
