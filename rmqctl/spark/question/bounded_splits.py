@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Bounds(NamedTuple):
-    """A range of physical offsets, and a range of store times in ms since 1970.
+    """A range of physical offsets, and one of store times in ms since 1970.
 
-    Both ends are included. A bound that is None has no limit.
+    Both ends are included; None is no limit.
     """
 
     from_offset: int | None = None
@@ -57,7 +57,7 @@ def _earlier(one: int | None, other: int | None) -> int | None:
 def splits_within(log: CommitLog, root: Path, split_size: int, bounds: Bounds) -> list[Split]:
     """Return the splits of a log that can have records in `bounds`.
 
-    The splits of one file follow one another. The first of them begins with a record, or at the beginning of the file.
+    Those of one file follow one another, and the first begins with a record, or at the beginning of the file.
     """
     splits: list[Split] = []
     in_time = _in_time(log, bounds)
@@ -79,8 +79,7 @@ def splits_within(log: CommitLog, root: Path, split_size: int, bounds: Bounds) -
 def _begin(log: CommitLog, file: MappedFile, low: int | None, split_size: int) -> int | None:
     """Return the position in a file at which reading begins.
 
-    A record at the physical offset `low` or later does not begin before this position. The result is None if the file
-    ends before `low`.
+    No record at the physical offset `low` or later begins before. None if the file ends before `low`.
     """
     if low is None or low <= file.file_from_offset:
         return 0

@@ -1,7 +1,4 @@
-"""`rmqctl job diff`: compare two copies of one log.
-
-For example, a master and its slave each have a copy of the log.
-"""
+"""`rmqctl job diff`: compare two copies of one log, as of a master and a slave."""
 
 from __future__ import annotations
 
@@ -32,14 +29,10 @@ BODIES = ("bodySha256", "properties")
 
 
 class Limits(NamedTuple):
-    """The beginning of a log, and the end of its last good record.
+    """The beginning of a log, and the end of its last good record."""
 
-    `begin` and `end` are physical offsets. `begin` is None if the log is empty. `end` is None if the log has no good
-    record.
-    """
-
-    begin: int | None
-    end: int | None
+    begin: int | None  # physical offset; None: the log is empty
+    end: int | None  # physical offset; None: the log has no good record
 
 
 def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
@@ -51,12 +44,15 @@ def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     Columns: physicalOffset, difference, fields (the names of the fields that differ), a and b (the fingerprint of the
     record in each log). With `bodies`, a fingerprint also has the SHA-256 of the body, and the properties.
 
-    The column `difference` can have the following values. missing: the record is in a, but not in b. extra: the record
-    is in b, but not in a. different: the two records differ. expired-in-b, expired-in-a: the record lies before the
-    beginning of the other log, because the first files of the other log expired. behind-in-b, behind-in-a: the record
-    lies after the last good record of the other log.
+    | difference | |
+    |---|---|
+    | missing | the record is in a, but not in b |
+    | extra | the record is in b, but not in a |
+    | different | the two records differ |
+    | expired-in-b, expired-in-a | it lies before the other log, whose first files expired |
+    | behind-in-b, behind-in-a | it lies after the other log's last good record |
 
-    `diff` reads both logs to find the beginning and the end of each log. An action on the result reads both logs again.
+    Both logs are read to find their beginning and end, and again by an action on the result.
     """
     return with_difference(unequal(a, b, bodies=bodies), limits_of(a), limits_of(b))
 
@@ -64,7 +60,7 @@ def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 def limits_of(records: DataFrame) -> Limits:
     """Return the beginning of a log, and the end of its last good record.
 
-    Each call of `limits_of` reads the whole log.
+    Each call reads the whole log.
     """
     from pyspark.sql import functions as f
 
@@ -75,7 +71,7 @@ def limits_of(records: DataFrame) -> Limits:
 def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     """Return the rows of `diff`, without the column `difference`.
 
-    In contrast to `diff`, the result includes damage that only one log has.
+    They include damage that only one log has.
     """
     from pyspark.sql import functions as f
 
@@ -98,8 +94,8 @@ def ask_unequal(
 ) -> tuple[T, list[Coverage]]:
     """Return the result of `question` on the rows of `unequal`, and what was read.
 
-    The tasks first give a digest of each block to Spark. Then the blocks that differ are read again, and compared
-    record by record. With more than PARTS_MAX such blocks, both logs are compared record by record.
+    The tasks first give Spark a digest of each block. Then the blocks that differ are read again, and compared record
+    by record; with more than PARTS_MAX of them, both whole logs are.
 
     The first action of `question` must read the whole table. Raises the errors of `ask`.
     """
@@ -133,7 +129,6 @@ def _unlike_parts(a: DataFrame, b: DataFrame) -> DataFrame:
 
 
 def _digests(side: str) -> Column:
-    """Return the places and digests of the parts that one log has, in order."""
     from pyspark.sql import functions as f
 
     own = f.filter("parts", lambda one: one["side"] == side)
@@ -159,7 +154,7 @@ def _pieces(parts: Sequence[Row], read: Coverage) -> tuple[list[Pieces] | None, 
 def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
     """Return the rows of `unequal`, with the column `difference`.
 
-    Damage in only one log gets no row, because each destroyed record has a row.
+    Damage in only one log gets no row, because each destroyed record has one.
     """
     from pyspark.sql import functions as f
 
@@ -176,9 +171,8 @@ def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
 def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
     """Return the value of `difference` for a record that only `side` has.
 
-    `limits` are the limits of the log `other`. If the record lies within `limits`, the result is `inside`. If the
-    record lies outside `limits`, the result begins with `expired-in-` or `behind-in-`. The result is null if the record
-    is damage.
+    It is `inside` within the `limits` of the log `other`, and begins with `expired-in-` or `behind-in-` outside. It is
+    null for damage.
     """
     from pyspark.sql import functions as f
 
@@ -192,10 +186,9 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
 
 
 def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> DataFrame:
-    """Return two columns: physicalOffset, and the fingerprint of each record.
+    """Return physicalOffset, and in the column `side` the fingerprint of each record.
 
-    The column of the fingerprint has the name `side`. For damage, the fingerprint has the fields that can still be
-    read.
+    That of damage has the fields that can still be read.
     """
     from pyspark.sql import functions as f
 

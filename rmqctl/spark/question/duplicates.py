@@ -1,6 +1,6 @@
 """`rmqctl job duplicates`: find messages that were stored more than once.
 
-If a producer repeats a send after a timeout, the broker may store the message twice.
+A producer that repeats a send after a timeout may store a message twice.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     Copies of one message have the same topic, UNIQ_KEY and body (length and checksum).
 
     Columns: topic, uniqKey, bodyCrc, bodyLength, count, places. `places` has the broker, store, queueId, queueOffset,
-    physicalOffset and storeTimestamp of each copy. `places` begins with the copy that was stored first.
+    physicalOffset and storeTimestamp of each copy, the one that was stored first at the front.
 
-    Brokers of 4.9 and later append the properties of a batch to each message of the batch. Different messages of a
-    batch can have equal UNIQ_KEYs. Copies are not reported if all copies were stored in one queue in one millisecond.
+    Brokers of 4.9 and later append the properties of a batch to each of its messages, so different messages can have
+    equal UNIQ_KEYs. Copies are not reported if all were stored in one queue in one millisecond.
 
     Without `all_topics`, the brokers' own topics are not searched.
     """
@@ -61,8 +61,8 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
 def ask_duplicates(records: LogRecords, question: Callable[[DataFrame], T], *, all_topics: bool) -> tuple[T, Coverage]:
     """Return the result of `question` on the rows of `duplicates`, and what was read.
 
-    The tasks first give a hash of each message to Spark. Then the messages with equal hashes are read again, and
-    compared by their texts. With more than PLACES_MAX such messages, the whole log is read again.
+    The tasks first give Spark a hash of each message. Then the messages with equal hashes are read again, and compared
+    by their texts; with more than PLACES_MAX of them, the whole log is read again.
 
     The action of `question` must read the whole table. Raises the errors of `ask`.
     """
@@ -80,7 +80,6 @@ def ask_duplicates(records: LogRecords, question: Callable[[DataFrame], T], *, a
 
 
 def _with_equal_hashes(sends: DataFrame) -> DataFrame:
-    """Return the places of all messages whose hash is not unique."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -104,7 +103,7 @@ def _by_file(
 def first(found: DataFrame, count: int) -> DataFrame:
     """Return the first `count` rows of `duplicates`, in the order that users see.
 
-    Spark reads the whole log for these rows, but the driver gets no other rows.
+    Spark reads the whole log for them, but the driver gets no others.
     """
     from pyspark.sql import functions as f
 

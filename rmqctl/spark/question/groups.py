@@ -19,10 +19,9 @@ _OF_ONE = {
 
 
 def groups_of(records: DataFrame) -> DataFrame:
-    """Return a table of message groups, made from `records`.
+    """Return a table of message groups, with the columns of `rocketmq-groups`.
 
-    The columns are those of the data source `rocketmq-groups`. Records of `rocketmq-groups` are returned unchanged.
-    Each message of `rocketmq` becomes a group.
+    Records of `rocketmq-groups` stay unchanged. Each message of `rocketmq` becomes a group.
     """
     from pyspark.sql import functions as f
 

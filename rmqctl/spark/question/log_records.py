@@ -1,7 +1,6 @@
 """The log records that a job reads from its stores.
 
-A job reads only the columns that it needs. The records are counted while the job reads them. A `Proof` shows that the
-job read all records.
+A job reads only the columns that it needs. The records are counted on the way, and a `Proof` shows that all were read.
 """
 
 from __future__ import annotations
@@ -32,25 +31,20 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 
 
 class LogRecords(NamedTuple):
-    """The log records of the stores at `paths`, with the columns `columns`.
+    """The log records of the stores at `paths`."""
 
-    `options` are the options of the data source. The data source must be registered in the session `spark`. `source` is
-    `rocketmq` (records), `rocketmq-groups` (counts of messages) or a format of one job. If `only` is not empty, only
-    these splits are read, and not the whole log.
-    """
-
-    spark: SparkSession
+    spark: SparkSession  # in which the data source is registered
     paths: Sequence[str]
-    options: Mapping[str, str]
+    options: Mapping[str, str]  # of the data source
     columns: Sequence[str]
-    source: str = "rocketmq"
-    only: tuple[Split, ...] = ()
+    source: str = "rocketmq"  # `rocketmq` (records), `rocketmq-groups` (counts of messages) or a format of one job
+    only: tuple[Split, ...] = ()  # if not empty, only these splits are read, and not the whole log
 
     def table(self, splits: Sequence[Split], *, ranges: bool = False) -> DataFrame:
-        """Return a table of the records in `splits`.
+        """Return a table of the records in `splits`, or if that is empty, in `only`.
 
-        If `splits` is empty, the table has the splits `only`. If `only` is empty, too, the data source makes its own
-        splits. With `ranges`, the table also has the rows and columns that a `Proof` needs.
+        If both are empty, the data source makes its own splits. With `ranges`, the table also has the rows and columns
+        that a `Proof` needs.
         """
         needed = dict.fromkeys((*(NEEDED if ranges else ("kind",)), *self.columns))
         options = {**self.options, "columns": ",".join(needed), "ranges": str(ranges).lower()}
@@ -59,17 +53,17 @@ class LogRecords(NamedTuple):
         return self.spark.read.format(self.source).options(**options).load(list(self.paths))
 
     def proved(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof]:
-        """Return a table of the records in `splits`, and the `Proof` of the table.
+        """Return a table of the records in `splits`, and its `Proof`.
 
-        After the first action on the table, the `Proof` shows whether the action read all records of the table.
+        After the first action on the table, the `Proof` shows whether this read all records.
         """
         return with_coverage(self.table(splits, ranges=True))
 
     def at(self, pieces: Sequence[Pieces] | None) -> tuple[DataFrame, Proof | None]:
-        """Return a table of the records in `pieces`, and the `Proof` of the table.
+        """Return a table of the records in `pieces`, and its `Proof`.
 
-        The table also has the damage between files. If `pieces` is None, the table is empty, and needs no data source
-        and no proof.
+        The table also has the damage between files. If `pieces` is None, it is empty, and needs no data source and no
+        proof.
         """
         if pieces is None:
             return self.spark.createDataFrame([], ddl(MESSAGE_COLUMNS, dict.fromkeys(("kind", *self.columns)))), None
@@ -85,11 +79,10 @@ def ask(
 ) -> tuple[T, list[Coverage]]:
     """Return the result of `question`, and what was read of each item of `records`.
 
-    `question` is called with one DataFrame for each item of `records`. The first Spark action in `question` must read
-    all DataFrames.
+    `question` is called with one DataFrame for each item. Its first Spark action must read all of them.
 
-    Each task guesses where the first record of its split begins. If a task guessed wrong, `question` is called again,
-    with other splits. Raises NotAllRead or Unreadable if a part of a log was not read.
+    Each task guesses where the first record of its split begins. If one guessed wrong, `question` is called again, with
+    other splits. Raises NotAllRead or Unreadable if a part of a log was not read.
 
     With `patience`, the action may have read only a part, which raises NotAllRead: at the latest after this number of
     seconds.
@@ -112,9 +105,9 @@ def ask_at(
 ) -> T:
     """Return the result of `question` on pieces of logs.
 
-    `question` is called with one DataFrame for each item of `records`. `pieces` has, for each item, the pieces and the
-    number of their messages. If the pieces are None, the table is empty. The first Spark action in `question` must read
-    all DataFrames. Raises Unreadable if a piece was not read.
+    `question` is called with one DataFrame for each item of `records`, and its first Spark action must read all of
+    them. `pieces` has, for each item, the pieces (None: an empty table) and the number of their messages. Raises
+    Unreadable if a piece was not read.
     """
     read = [one.at(some) for one, (some, _) in zip(records, pieces, strict=True)]
     with _all_is_kept(records[0].spark):
@@ -129,8 +122,7 @@ def ask_at(
 def _all_is_kept(spark: SparkSession) -> Iterator[None]:
     """Keep the results of `DataFrame.observe` for all actions in the block.
 
-    By default, Spark drops a part of a plan that has no rows, and the results of `observe` for this part. After the
-    block, Spark's setting is restored.
+    By default, Spark drops a part of a plan that has no rows, and its results of `observe`.
     """
     before = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, ",".join(filter(None, (before, EMPTY_IS_DROPPED))))

@@ -1,6 +1,6 @@
 """`rmqctl job lost`: find messages in the log to which no queue points.
 
-No consumer ever receives a message to which no consume queue points.
+No consumer ever receives them.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
 
     `records` come from the data source `rocketmq`, and `units` from `rocketmq-queues`.
 
-    A message must have a unit in each queue to which dispatch assigns the message. A prepared message or a rollback
-    record belongs to no queue. An LMQ message belongs to several queues.
+    A message must have a unit in each queue to which dispatch assigns it: none for a prepared message or a rollback
+    record, several for an LMQ message.
 
     Each row is for one queue and one value of `why`. Columns: broker, store, topic, queueId, why, messages, bytes,
     firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp, lastStoreTimestamp.
 
-    The column `why` can have the following values. missing-unit: consumers should receive the messages (`verify`
-    reports missing-unit or unit-mismatch). deleted-topic: `known_topics` (columns store and topic) has topics of the
-    store, but not this topic. Brokers' own topics and LMQ topics never have this value. superseded: the messages were
-    stored before their topic was deleted and created again.
+    | why | |
+    |---|---|
+    | missing-unit | consumers should receive the messages (`verify` reports missing-unit or unit-mismatch) |
+    | deleted-topic | `known_topics` (columns store and topic) has topics of the store, but not this one |
+    | superseded | the messages were stored before their topic was deleted and created again |
+
+    Brokers' own topics and LMQ topics are never deleted-topic.
     """
     from pyspark.sql import functions as f
 
@@ -77,9 +80,9 @@ def ask_lost(
 ) -> tuple[list[Row], Coverage]:
     """Return the rows of `lost`, and what was read.
 
-    The tasks compare the messages with the queues, and give only the messages to Spark that their queues do not
-    confirm. Spark compares these messages with all units of their queues. `units_of` returns the units of some queues
-    (store, topic, queueId), or of more queues. Raises the errors of `ask`.
+    The tasks compare the messages with the queues, and give Spark only those that their queues do not confirm. Spark
+    compares these with all units of their queues. `units_of` returns the units of some queues (store, topic, queueId),
+    or of more queues. Raises the errors of `ask`.
     """
 
     def unconfirmed_in(table: DataFrame) -> tuple[DataFrame, list[Row]]:
@@ -116,7 +119,7 @@ def _in_queues(records: DataFrame, queues: DataFrame) -> DataFrame:
 def _places(records: DataFrame) -> DataFrame:
     """Return a row for each place in a queue where a message must have a unit.
 
-    A damaged message is included if the topic can be read and PHYSICALOFFSET is not wrong.
+    Damaged messages are included if the topic can be read and PHYSICALOFFSET is not wrong.
     """
     from pyspark.sql import functions as f
 
@@ -134,11 +137,11 @@ def _places(records: DataFrame) -> DataFrame:
 def _light_places() -> Column:
     """Return the places (topic, queueId, queueOffset) of a message in LMQs.
 
-    INNER_MULTI_DISPATCH has the names of the LMQs, and INNER_MULTI_QUEUE_OFFSET has the queue offsets. If the number of
-    names differs from the number of offsets, the result is empty. A place with an invalid name or offset is skipped.
+    INNER_MULTI_DISPATCH has the names of the LMQs, INNER_MULTI_QUEUE_OFFSET the queue offsets. If their numbers differ,
+    there is no place. A place with an invalid name or offset is skipped.
 
-    The result is empty for topics that brokers of 5.2 and later exclude from LMQs. In an excluded topic, a copy of a
-    message may have the LMQ offsets of the original message (`rmqctl.store.dispatch.light_queues`).
+    Topics that brokers of 5.2 and later exclude from LMQs have none: a copy of a message there may have the LMQ offsets
+    of the original (`rmqctl.store.dispatch.light_queues`).
     """
     from pyspark.sql import functions as f
 
@@ -167,8 +170,8 @@ def _light_places() -> Column:
 def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
     """Add a column with the physical offset of the last message at queue offset 0.
 
-    If a topic is deleted and created again, its queues begin again at queue offset 0. `begins` selects the messages of
-    a queue that have queue offset 0 and a unit. The column `begin` is null if no message is selected.
+    If a topic is deleted and created again, its queues begin again at 0. `begins` selects the messages of a queue that
+    have queue offset 0 and a unit. The column `begin` is null if there is none.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -180,8 +183,8 @@ def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
 def _deleted(places: DataFrame, known_topics: DataFrame) -> tuple[DataFrame, Column]:
     """Return the places, and a column that says whether the topic was deleted.
 
-    The column is true if `known_topics` has topics of the store, but not the topic of the place. Brokers' own topics
-    and LMQ topics never count as deleted.
+    It is true if `known_topics` has topics of the store, but not that of the place. Brokers' own topics and LMQ topics
+    never count as deleted.
     """
     from pyspark.sql import functions as f
 

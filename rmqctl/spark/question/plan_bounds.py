@@ -62,20 +62,14 @@ def _hull(values: tuple[int | None, ...], *, low: bool) -> int | None:
 
 
 def _tree(nodes: Iterator[dict[str, Any]]) -> _Node:
-    """Return the tree of a list.
-
-    In the list, each node is followed by its children, as Spark writes trees.
-    """
+    # in the list, each node is followed by its children, as Spark writes trees
     fields = next(nodes)
     children = [_tree(nodes) for _ in range(fields["num-children"])]
     return _Node(fields["class"].rpartition(".")[2], fields, children)
 
 
 def _tables(node: _Node, above: list[_Node]) -> Iterator[list[_Node]]:
-    """Yield the conditions of each table.
-
-    `above` are the conditions on all rows of `node`.
-    """
+    """Yield the conditions of each table; `above` are those on all rows of `node`."""
     if node.kind == _TABLE:
         own = {_identity(_tree(iter(column))) for column in node.fields["output"]}
         yield [part for part in above if _identity(_column_of(part)) in own]
@@ -107,7 +101,6 @@ def _identity(column: _Node | None) -> str:
 
 
 def _conjunction(conditions: Iterable[_Node], zone: str) -> Bounds:
-    """Return the bounds of the rows that meet all conditions."""
     found = NO_BOUNDS
     for one in conditions:
         column = _column_of(one)
@@ -135,7 +128,7 @@ def _conjunction(conditions: Iterable[_Node], zone: str) -> Bounds:
 def _range(name: str, literal: dict[str, Any], zone: str) -> tuple[int, int] | None:
     """Return the least and the greatest number that a constant can mean.
 
-    Times are in ms since 1970. The result is None if the constant is null or of another type.
+    Times are in ms since 1970. None if the constant is null or of another type.
     """
     value, kind = literal.get("value"), literal.get("dataType")
     if name in _NUMBERS and kind == "long" and re.fullmatch(r"-?\d+", str(value)):

@@ -1,6 +1,6 @@
 """A table of messages, with the proof that one action read the whole table.
 
-Each task reports which range of the log the task read. A `Proof` checks that the ranges leave out no part of the log.
+Each task reports which range of the log it read. A `Proof` checks that the ranges leave out no part.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEEDED = ("kind", "detail")
 class Proof:
     """The proof that the first action on a table read all splits.
 
-    The methods must be called after the first action on the table.
+    Call the methods after this action.
     """
 
     def __init__(self, observation: Observation) -> None:
@@ -35,18 +35,15 @@ class Proof:
     def coverage(self, only: Sequence[Split] = ()) -> Coverage:
         """Check whether the ranges of the tasks join without gaps.
 
-        If `only` is not empty, the ranges must cover what these splits cover, and not the whole log.
+        They must cover the whole log, or if `only` is not empty, what these splits cover.
 
-        If `joined` of the result is False, the caller must read the stores again, with the `splits` of the result.
-        `splits_to_json` turns a list of splits into the option `splits`. Raises Unreadable if a split is missing.
+        If `joined` of the result is False, read the stores again, with the `splits` of the result (`splits_to_json`
+        makes the option of them). Raises Unreadable if a split is missing.
         """
         return coverage(map(range_of, self._observed().get("ranges") or []), only)
 
     def check_pieces(self, messages: int) -> None:
-        """Raise Unreadable if the action did not read all pieces.
-
-        `messages` is the number of messages in all pieces.
-        """
+        """Raise Unreadable if the action did not read all pieces, with their `messages`."""
         check_pieces(map(range_of, self._observed().get("ranges") or []), messages)
 
     def check(self) -> None:
@@ -61,8 +58,8 @@ class Proof:
     def is_there(self, seconds: float) -> bool:
         """Return whether the result of the action arrives within some seconds.
 
-        Some versions of Spark never tell the result of an action that did not need the table. Spark tells each result
-        within milliseconds after the action. With Spark Connect, the result is always False.
+        Some versions of Spark never tell the result of an action that did not need the table; others tell each within
+        milliseconds after the action. With Spark Connect, it never arrives.
         """
         from py4j.protocol import Py4JError
 
@@ -76,10 +73,7 @@ class Proof:
         return done
 
     def _observed(self) -> dict[str, Any]:
-        """Return the results of `DataFrame.observe` for the table.
-
-        The result is empty if Spark did not read the table.
-        """
+        # Return the results of `DataFrame.observe`, empty if Spark did not read the table.
         from py4j.protocol import Py4JError
 
         try:

@@ -45,10 +45,9 @@ _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 
 
 def views(records: DataFrame) -> dict[str, DataFrame]:
-    """Return the view `messages` of `records`, and the view `damage`.
+    """Return the rows of the views `messages` and `damage` of `records`, by name.
 
-    `records` come from the data source `rocketmq` or, for `messages` alone, `rocketmq-groups`. The result is a dict
-    with the name and the rows of each view.
+    `records` come from the data source `rocketmq` or, for `messages` alone, `rocketmq-groups`.
     """
     from pyspark.sql import functions as f
 
@@ -60,10 +59,7 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
 
 
 def _each_message(groups: DataFrame) -> DataFrame:
-    """Return one row for each message of `groups`.
-
-    All messages of a group have the same columns.
-    """
+    # all messages of a group have the same columns
     from pyspark.sql import functions as f
 
     names = [name for name in _DIVISION_OF if name in groups.columns]
@@ -77,8 +73,8 @@ def _each_message(groups: DataFrame) -> DataFrame:
 def division_of(query: str, columns: Sequence[str]) -> str | None:
     """Return into which groups the tasks can divide the messages that a query needs.
 
-    `columns` are those of `columns_of`. All messages of a group are equal in these columns, so the tasks send counts,
-    and not each message. The result is None if the query needs other columns, or damage.
+    `columns` are those of `columns_of`. All messages of a group are equal in them, so the tasks send counts, and not
+    each message. None if the query needs other columns, or damage.
     """
     if is_named("damage", query) or not _DIVISION_OF.keys() >= set(columns):
         return None
@@ -95,7 +91,7 @@ def needed(spark: SparkSession, query: str, columns: Sequence[str]) -> Bounds:
     """Return which physical offsets and store times a query needs.
 
     `columns` are those of `columns_of`. The views messages and damage are defined without rows. Raises BadRequest if
-    Spark does not understand the query. With Spark Connect, the result is NO_BOUNDS, because the plan is not known.
+    Spark does not understand the query. With Spark Connect, all are needed (NO_BOUNDS), because the plan is not known.
     """
     from pyspark.sql.utils import is_remote
 
@@ -118,8 +114,7 @@ def is_named(view: str, query: str) -> bool:
 def columns_of(query: str) -> list[str]:
     """Return the columns of `messages` and `damage` that a query may need.
 
-    A column is returned if the query names the column. If the query may use unnamed columns (for example with `*`), all
-    columns are returned.
+    These are the ones that it names, or all if it may use unnamed ones (as with `*`).
     """
     words = {word.lower() for word in re.findall(r"\w+", query)}
     selects, tables = (len(re.findall(rf"\b{word}\b", query, re.IGNORECASE)) for word in ("select", "from"))
@@ -132,8 +127,8 @@ def columns_of(query: str) -> list[str]:
 def select(spark: SparkSession, query: str) -> DataFrame:
     """Return the answer to a query, as a DataFrame.
 
-    Raises BadRequest if Spark does not understand the query, or if the query would change data. Raises BadRequest if
-    two columns of the answer have the same name, because each row becomes a JSON object.
+    Raises BadRequest if Spark does not understand the query, if it would change data, or if two columns of the answer
+    have the same name, because each row becomes a JSON object.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -154,8 +149,8 @@ def select(spark: SparkSession, query: str) -> DataFrame:
 def rows(frame: DataFrame, limit: int) -> list[dict[str, Any]]:
     """Return the first rows as dicts, with values that can be written as JSON.
 
-    The driver gets at most `limit` rows from Spark, so that a large answer does not need all its memory.
-    Raises BadRequest if the query fails. If a task raised an rmqctl error, `rows` raises this rmqctl error.
+    The driver gets at most `limit` rows from Spark, so that a large answer does not need all its memory. Raises
+    BadRequest if the query fails, or the rmqctl error that a task raised.
     """
     from pyspark.sql.utils import is_remote
 
@@ -170,8 +165,8 @@ def rows(frame: DataFrame, limit: int) -> list[dict[str, Any]]:
 def refusals(*kinds: type[Exception]) -> Iterator[None]:
     """Turn Spark's errors of a query in the block into rmqctl's.
 
-    `kinds` are the errors of Spark (default: all). The result is the rmqctl error that caused Spark's error, or a
-    BadRequest. In its text, line 1 is the first line of the user's query.
+    `kinds` are the errors of Spark (default: all). They become the rmqctl error that caused them, or a BadRequest, in
+    whose text line 1 is the first line of the user's query.
     """
     from pyspark.errors import PySparkException
 
@@ -184,7 +179,6 @@ def refusals(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def _hint(error: Exception) -> str:
-    """Return a hint about the error of a query, or an empty text."""
     from pyspark.errors import PySparkException
 
     condition = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
@@ -195,10 +189,10 @@ def _hint(error: Exception) -> str:
 
 
 def _nearest(name: str) -> str:
-    """Return a hint on the name of an unknown column.
+    """Return a hint on the name of an unknown column: the most similar one.
 
-    The hint is the most similar column. If there is none, or if the column is one of another view, the hint says where
-    the columns are listed. Spark cannot suggest all columns, because a job loads only columns that the query names.
+    If there is none, or if the column is one of another view, the hint says where the columns are listed. Spark cannot
+    suggest all columns, because a job loads only columns that the query names.
     """
     known = {column.lower(): column for column in (*MESSAGE_COLUMNS, *DAMAGE_COLUMNS, *QUEUE_COLUMNS, *INDEX_COLUMNS)}
     near = get_close_matches(name.lower(), known, n=1)
@@ -209,7 +203,7 @@ def _nearest(name: str) -> str:
 def plain(value: Any) -> Any:
     """Return a value of Spark in a form that can be written as JSON.
 
-    Bytes become base64 text. Times become RFC 3339 text. Decimals become text. Structs and maps become objects.
+    Bytes become base64, times RFC 3339, decimals text, structs and maps objects.
     """
     simple: dict[type, Callable[[Any], Any]] = {
         bytearray: lambda data: base64.b64encode(data).decode(),

@@ -18,13 +18,13 @@ COLUMNS = (
 def stats(records: DataFrame) -> DataFrame:
     """Return one row of statistics for each queue that has messages.
 
-    A queue is identified by its broker, store, topic and queueId. `records` come from the data source `rocketmq` or
-    `rocketmq-groups`. A job with `rocketmq-groups` takes less time. Sizes are bytes of whole records. `bodyBytes` is
-    the total size of the stored bodies, which may be compressed. Timestamps are ms since 1970.
+    A queue is identified by its broker, store, topic and queueId. `records` come from the data source `rocketmq`, or
+    faster from `rocketmq-groups`. Sizes are bytes of whole records. `bodyBytes` is the total size of the stored bodies,
+    which may be compressed. Timestamps are ms since 1970.
 
     `minQueueOffset` and `maxQueueOffset` are the lowest and the highest queue offset of a message. `messagesPerSecond`
-    is the number of messages divided by the seconds between the first and the last message. `messagesPerSecond` is null
-    if the first and the last message have equal store times.
+    is the number of messages divided by the seconds between the first and the last one, and null if both have equal
+    store times.
     """
     from pyspark.sql import functions as f
 

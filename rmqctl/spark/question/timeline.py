@@ -16,12 +16,11 @@ COLUMNS = ("broker", "store", "topic", "firstStoreTimestamp", "messages", "bytes
 def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool = False) -> DataFrame:
     """Return the number of messages that a broker stored in each time interval.
 
-    Each time interval is `interval_ms` ms long. The intervals are counted from 1970-01-01T00:00:00Z. Columns: broker,
-    store, topic (with `by_topic`), `timestamp` (the beginning of the interval, ms since 1970), messages, bytes. An
-    interval without messages has no row.
+    Intervals are `interval_ms` long, counted from 1970-01-01T00:00:00Z; one without messages has no row. Columns:
+    broker, store, topic (with `by_topic`), `timestamp` (the beginning of the interval, ms since 1970), messages, bytes.
 
-    `records` come from the data source `rocketmq` or `rocketmq-groups`. A job with `rocketmq-groups` takes less time.
-    With `rocketmq-groups`, `interval_ms` must be a multiple of the option `intervalMs`.
+    `records` come from the data source `rocketmq`, or faster from `rocketmq-groups`; then `interval_ms` must be a
+    multiple of its option `intervalMs`.
     """
     from pyspark.sql import functions as f
 

@@ -1,8 +1,8 @@
 """`rmqctl job verify`: the checks of `rmqctl verify`, with Spark.
 
-The findings are the same as those of `rmqctl verify`. If there are several stores, each small store is verified by one
-task. Many tasks read the log of a large store or of a single store, and compare it with the queues and the index. The
-driver examines only the messages that the tasks could not confirm.
+The findings are the same. Of several stores, each small one is verified by one task. Many tasks read the log of a large
+store or of a single one, and compare it with the queues and the index; the driver examines only the messages that they
+could not confirm.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def index_parts(store: ReadOnlyStore, scan: ClusterScan, builder: DispatchReques
 def verify(
     spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL, split_size: int = SPLIT_SIZE
 ) -> VerifyReport:
-    """Verify a store with Spark, and return the report.
+    """Verify a store with Spark.
 
     Every executor must have access to the store's folder under the same path. Raises Unreadable if the store cannot be
     read.
@@ -66,7 +66,7 @@ def verification(
 def small_stores(stores: Sequence[ReadOnlyStore]) -> list[ReadOnlyStore]:
     """Return the stores that are each verified by one Spark task.
 
-    The log of a small store has at most a quarter of the bytes of all logs together.
+    Their logs have at most a quarter of the bytes of all logs together.
     """
     total = sum(store.commit_log.size for store in stores)
     return [store for store in stores if store.commit_log.size * WHOLE_MAX <= total]

@@ -1,17 +1,15 @@
 """Scan a log with Spark's tasks.
 
-The driver yields the items of the log (messages, blanks and damage) in log order. A scan without Spark yields the same
-items.
+The driver yields the items of the log (messages, blanks and damage) in log order, as a scan without Spark does. In `job
+verify`, a task also compares its part of the log with the queues and the index, and the driver receives only the
+messages that it could not confirm, and what it found in the index.
 
-In `job verify`, a task also compares its part of the log with the queues and the index. The driver then receives only
-the messages that the task could not confirm, and what the task found in the index.
+A task guesses where the first record of the split begins, except in the first split of a file. If its part does not
+begin where the previous part ended, the driver reads the split again (`PartJoin`). If the parts of a log cannot be
+joined without gaps, the job fails.
 
-A task guesses where the first record of the split begins, except in the first split of a file. If a task's part of the
-log does not begin where the previous part ended, the driver reads the split again (`PartJoin`). If the parts of a log
-cannot be joined without gaps, the job fails.
-
-The splits are read in waves, with one Spark job for each wave. The size of a wave is limited, because the driver must
-receive all results of a wave. While the driver works on one wave, Spark's tasks read the next wave.
+The splits are read in waves, each a Spark job. A wave is limited in size, because the driver must receive all its
+results. While the driver works on one wave, Spark's tasks read the next.
 """
 
 from __future__ import annotations
@@ -77,16 +75,15 @@ class ClusterScan:
     def scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Yield all messages, blanks and damage of the log, in log order.
 
-        If `builder` is set, the result of a record run is DispatchColumns. Raises Unreadable if a part of the log is
-        missing or if Spark fails.
+        With a `builder`, record runs have DispatchColumns. Raises Unreadable if a part of the log is missing or if
+        Spark fails.
         """
         return self._scan(summary, builder, None)
 
     def compare(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Yield the items as `scan` does, compared with queues and index by the tasks.
 
-        If `builder` is set, the result of a record run is a CheckedRun, or DispatchColumns if the task did not compare
-        the queues.
+        With a `builder`, record runs have a CheckedRun, or DispatchColumns if the task did not compare the queues.
         """
         return self._scan(summary, builder, self._task)
 
@@ -142,10 +139,9 @@ class ClusterScan:
 
 
 def _numbered(item: ScanItem | RecordRun | ZeroTail, numbers: Numbers) -> ScanItem | RecordRun | ZeroTail:
-    """Replace a task's queue numbers in an item with the driver's queue numbers.
+    """Replace a task's queue numbers in a record run with the driver's.
 
     A queue may have different numbers in different tasks. `numbers` has the driver's number of each queue of the part.
-    Items that are not record runs have no queue numbers, and are returned unchanged.
     """
     if not isinstance(item, RecordRun):
         return item
@@ -157,10 +153,9 @@ def _numbered(item: ScanItem | RecordRun | ZeroTail, numbers: Numbers) -> ScanIt
 
 
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
-    """Read splits in one Spark job, and return the results of the tasks.
+    """Read splits in one Spark job, and return functions that unpack each `Found`.
 
-    For each split, the result has a function that unpacks and returns the `Found` of the split. Raises Unreadable if
-    Spark fails.
+    Raises Unreadable if Spark fails.
     """
     with spark_errors(f"{splits[0].root}: Spark could not read the log"):
         found = answers(spark, [partial(read_split, split, reading) for split in splits])

@@ -1,12 +1,12 @@
 """Check that Spark's tasks read all splits of a log, without gaps.
 
-Each task reports the range of the log that the task read. The check uses the reported ranges, and reads no file.
+Each task reports the range of the log that it read; the check uses these, and reads no file.
 
-A task guesses where the first record of the split begins (`rmqctl.store.read.parallel_scan.PartJoin`). After a wrong
-guess, the range does not begin where the previous range ended. After a wrong guess, the job must run again, and read
-the split and the previous split as one split. If no record begins in a split, the range of the split is empty.
+A task guesses where the first record of its split begins (`rmqctl.store.read.parallel_scan.PartJoin`). After a wrong
+guess, the range does not begin where the previous one ended, and the job must run again, and read the split and the
+previous one as one split. If no record begins in a split, its range is empty.
 
-If Spark runs a task twice (speculation, or a lost executor), the range of the task counts once.
+If Spark runs a task twice (speculation, or a lost executor), its range counts once.
 """
 
 from __future__ import annotations
@@ -27,41 +27,39 @@ if TYPE_CHECKING:
 class NotAllRead(Unreadable):
     """Spark has not read all splits.
 
-    For example, a query needed only a few rows.
+    A query may have needed only a few rows.
     """
 
 
 class Range(NamedTuple):
     """The physical offsets [begin, end) that a task read for its split.
 
-    If `begin` equals `end`, the range is empty. `of` is the number of tasks of the job. Each task reports one range.
-    `counts` are the counts of messages, blanks and damage in the range.
+    Each task reports one range, which may be empty.
     """
 
     split: Split
     begin: int
     end: int
-    of: int
-    counts: RecordCounts = RecordCounts()
+    of: int  # the number of tasks of the job
+    counts: RecordCounts = RecordCounts()  # of messages, blanks and damage in the range
 
 
 class Coverage(NamedTuple):
     """The ranges that the tasks of a job have read, checked.
 
-    If `joined` is True, each range begins where the previous range ended. `counts` are the sums over all ranges. If
-    `joined` is False, the job must run again, and read the splits in `splits`. Several stores are counted together.
+    Several stores are counted together.
     """
 
-    joined: bool
-    splits: tuple[Split, ...]
-    counts: RecordCounts
+    joined: bool  # each range begins where the previous one ended
+    splits: tuple[Split, ...]  # that the job must read if it runs again, as it must unless `joined`
+    counts: RecordCounts  # sums over all ranges
     ranges: tuple[Range, ...]
 
 
 def sequence_split(root: str) -> Split:
     """Return a split without bytes, for the damage between the files of a log.
 
-    A missing file, for example, is damage between the files of a log.
+    A missing file is such damage.
     """
     return Split(root, "", -1, 0, 0, "", 0, 0)
 
@@ -75,10 +73,10 @@ def range_of(detail: str) -> Range:
 def coverage(ranges: Iterable[Range], only: Sequence[Split] = ()) -> Coverage:
     """Check whether the ranges of one job join in every file, without gaps.
 
-    The ranges must cover each file of the log. If `only` is not empty, the ranges must cover the part of each file that
-    the splits in `only` cover together, and no other file.
+    They must cover each file of the log, or if `only` is not empty, the part of each file that the splits in `only`
+    cover together, and no other file.
 
-    Raises NotAllRead if a split is missing. Raises Unreadable if the splits leave out a part of a file, or if two tasks
+    Raises NotAllRead if a split is missing, and Unreadable if the splits leave out a part of a file, or if two tasks
     report different ranges or counts for one split.
     """
     files: Mapping[tuple[str, str], list[Range]] = defaultdict(list)
@@ -106,7 +104,7 @@ def coverage(ranges: Iterable[Range], only: Sequence[Split] = ()) -> Coverage:
 def check_pieces(ranges: Iterable[Range], messages: int) -> None:
     """Raise Unreadable if the tasks have not read all pieces.
 
-    `messages` is the number of messages in all pieces, as an earlier reading of the log has counted them.
+    `messages` is the number of their messages, as an earlier reading of the log has counted them.
     """
     unique = set(ranges)
     tasks = max((found.of for found in unique), default=0)
@@ -130,10 +128,7 @@ def _raise_changed(split: Split) -> NoReturn:
 
 
 def _parts(splits: Sequence[Split]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return for each file the part [start, stop) that `splits` cover.
-
-    `start` and `stop` are positions in the file.
-    """
+    """Return for each file the positions [start, stop) that `splits` cover."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for split in splits:
         start, stop = found.get((split.root, split.path), (split.start, split.stop))
@@ -142,10 +137,7 @@ def _parts(splits: Sequence[Split]) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def _check_whole(ranges: Sequence[Range], part: tuple[int, int] | None) -> None:
-    """Raise Unreadable if the splits of a file leave out a part.
-
-    `part` are the positions [start, stop) in the file to read. If `part` is None, the whole file must be read.
-    """
+    # `part` are the positions [start, stop) in the file to read, None for the whole file
     first, last = ranges[0].split, ranges[-1].split
     start, stop = part or (0, last.size + 1)  # at the file's end an item may begin, too
     gaps = [before.split.stop for before, after in pairwise(ranges) if before.split.stop != after.split.start]
@@ -159,8 +151,8 @@ def _check_whole(ranges: Sequence[Range], part: tuple[int, int] | None) -> None:
 def _joined(ranges: Sequence[Range]) -> list[Split]:
     """Merge splits whose ranges do not join; return all splits of the file.
 
-    Two ranges join if the second range begins where the first range ended. Splits with empty ranges between two merged
-    splits are merged, too.
+    Two ranges join if the second begins where the first ended. Splits with empty ranges between two merged ones are
+    merged, too.
     """
     read: list[Range] = []
     end = ranges[0].split.file_from_offset

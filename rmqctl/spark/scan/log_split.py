@@ -22,39 +22,32 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """The result of a task: a part of the log, and the queues of the messages.
-
-    `queues` is a list of (topic, queueId). The dispatch columns of `part` name a queue by its index in `queues`. If
-    dispatch columns were not requested, `queues` is empty. `in_index` is the comparison with the index, or None if
-    the part was not compared.
-    """
+    """The result of a task: a part of the log, and the queues of the messages."""
 
     part: Part
+    # (topic, queueId), by the number in the dispatch columns of `part`; empty without such columns
     queues: list[tuple[bytes, int]]
-    in_index: IndexPart | None = None
+    in_index: IndexPart | None = None  # the comparison with the index, if the part was compared
 
 
 class Reading(NamedTuple):
     """The settings for reading splits.
 
-    With `described`, the result has dispatch columns. With `with_keys`, the dispatch columns include the hashes of the
-    keys. With `with_keys` and `with_tags`, the dispatch columns include the hash of TAGS. With `store`, the task
-    compares its part with the queues of this store, and with the index if the dispatch columns include hashes. Then the
-    record runs of the result have a `CheckedRun` in place of dispatch columns.
+    With `store`, the record runs of the result have a `CheckedRun` in place of dispatch columns.
     """
 
-    described: bool
-    with_keys: bool
-    with_tags: bool
+    described: bool  # the result has dispatch columns
+    with_keys: bool  # these include the hashes of the keys
+    with_tags: bool  # and with `with_keys` the hash of TAGS
+    # compare the part with its queues, and with the index if the dispatch columns include hashes
     store: StoreTask | None = None
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
-    """Read a split, and return the `Found` of the split.
+    """Read a split.
 
-    Without `position`, the `part` of the result begins at the first record of the split. With `position`, the `part`
-    begins at this position in the file. A message, blank or damage must begin at `position`. Raises Unreadable if the
-    file does not exist, or if the driver's host has a different file.
+    The part begins at the first record of the split, or at `position` in the file, where a message, blank or damage
+    must begin. Raises Unreadable if the file does not exist, or if the driver's host has a different file.
     """
     audits = (cq_unit_compare, index_match) if reading.store is not None else ()
     warm_up_once(scan, *((dispatch_scan, *audits) if reading.described else ()))
@@ -73,7 +66,6 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 
 
 def _compared(part: Part, file_from_offset: int, builder: DispatchRequestBuilder, task: StoreTask) -> Found:
-    """Compare a part with the index and the queues of its store."""
     index = None
     with task.opened() as store:
         if builder.with_keys and part.first is not None:

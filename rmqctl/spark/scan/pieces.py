@@ -19,13 +19,10 @@ PLACES_PER_TASK = 10_000
 
 
 class Pieces(NamedTuple):
-    """The parts `places` of the file of `split`, which one task reads.
+    """Parts of a file, which one task reads."""
 
-    Each place is (start, stop), as positions in the file. An item begins at `start`, and the task reads the items that
-    begin before `stop`. `split` has the same file, and contains all places.
-    """
-
-    split: Split
+    split: Split  # has the same file, and contains all places
+    # positions (start, stop) in the file: an item begins at `start`, and those that begin before `stop` are read
     places: tuple[tuple[int, int], ...]
 
 
@@ -34,9 +31,9 @@ def pieces_of(
 ) -> list[Pieces]:
     """Return pieces that have all `places`, each for one task.
 
-    A task reads about `task_size` bytes. The keys of `places` are (root of the store, number of the file), and the
-    values are pairs of physical offsets. Places that follow each other become one. `splits` are the splits that the
-    first reading has read.
+    A task reads about `task_size` bytes. The keys of `places` are (root of the store, number of the file), the values
+    pairs of physical offsets. Places that follow each other become one. `splits` are those that the first reading has
+    read.
     """
     files = {(split.root, split.file): split for split in splits}
     found = []

@@ -1,6 +1,6 @@
 """The counts of the messages, blanks and damage that a task read.
 
-The driver adds up the counts of all splits. Each split counts once.
+The driver adds up those of all splits, each split once.
 """
 
 from __future__ import annotations
@@ -18,32 +18,22 @@ if TYPE_CHECKING:
 
 
 class RecordCounts(NamedTuple):
-    """Counts of whole messages, bytes of messages, blanks and damaged places.
-
-    `unreadable` is the number of damaged places that could not be read. `begin` is the physical offset of the first
-    message, blank or damage. `begin` is None if no message, blank or damage was found. `end` is the physical offset
-    after the last message or blank. `end` is None if no message and no blank was found. `damaged_bytes` is the size of
-    the damaged places that were read. `why_unread` says why the first place could not be read: at `unread_at` (bytes)
-    of the file `unread_path`.
-    """
+    """Counts of whole messages, their bytes, blanks and damaged places."""
 
     messages: int = 0
     bytes: int = 0
     blanks: int = 0
     damages: int = 0
-    unreadable: int = 0
-    begin: int | None = None
-    end: int | None = None
-    damaged_bytes: int = 0
-    unread_path: str = ""
-    unread_at: int = 0
+    unreadable: int = 0  # damaged places that could not be read
+    begin: int | None = None  # physical offset of the first message, blank or damage, if there is one
+    end: int | None = None  # physical offset after the last message or blank, if there is one
+    damaged_bytes: int = 0  # size of the damaged places that were read
+    unread_path: str = ""  # file of the first place that could not be read
+    unread_at: int = 0  # bytes
     why_unread: str = ""
 
     def plus(self, other: RecordCounts) -> RecordCounts:
-        """Return the sum of `self` and `other`.
-
-        The sum has the lower `begin` and the higher `end`.
-        """
+        """Return the sum, with the lower `begin` and the higher `end`."""
         return RecordCounts(
             self.messages + other.messages,
             self.bytes + other.bytes,
@@ -70,10 +60,7 @@ def counts_of(item: ScanItem | RecordRun) -> RecordCounts:
 
 
 def total(counts: Iterable[RecordCounts]) -> RecordCounts:
-    """Return the sum of all counts.
-
-    The sum has the lowest `begin` and the highest `end`.
-    """
+    """Return the sum of all counts, with the lowest `begin` and the highest `end`."""
     found = RecordCounts()
     for one in counts:
         found = found.plus(one)

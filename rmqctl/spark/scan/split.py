@@ -1,6 +1,6 @@
 """Divide a log into splits, and open the file of a split in a task.
 
-Spark's planner uses this module in separate processes, so the module works without numba.
+This works without numba, because Spark's planner uses it in separate processes.
 """
 
 from __future__ import annotations
@@ -25,23 +25,17 @@ SPLIT_MIB, SPLIT_MIB_MAX = 128, 4096  # that one task reads by default, and at m
 
 
 class Split(NamedTuple):
-    """The bytes [start, stop) of one file of a log.
+    """The bytes [start, stop) of one file of a log."""
 
-    `start` and `stop` are positions in the file. `root` is the folder of the store. `path` is the path of the file.
-    `file` is the number of the file in the log, counted from 0. In a split of a stream, `file` is always 0, because a
-    stream does not sort its splits. In a split without bytes, `file` is -1 (`sequence_split`). `file_from_offset` is
-    the physical offset where the file begins, and `size` is the length of the file in bytes. `head` is the first 64
-    bytes of the file in hex.
-    """
-
-    root: str
+    root: str  # folder of the store
     path: str
+    # its number in the log, from 0; 0 in a stream, which does not sort its splits; -1 without bytes (`sequence_split`)
     file: int
-    file_from_offset: int
-    size: int
-    head: str
-    start: int
-    stop: int
+    file_from_offset: int  # physical offset where it begins
+    size: int  # bytes of the whole file
+    head: str  # the first 64 bytes of the file, in hex
+    start: int  # position in the file
+    stop: int  # position in the file
 
 
 def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
@@ -57,7 +51,7 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
 def whole_file(file: MappedFile, number: int, root: Path) -> Split:
     """Return a split that has all bytes of a log file.
 
-    `number` is the number of the file in the log. `root` is the folder of the store.
+    `number` is the file's number in the log. `root` is the folder of the store.
     """
     place = root_text(root.absolute()), root_text(file.path.absolute())
     return Split(*place, number, file.file_from_offset, file.size, head_of(file), 0, file.size)
@@ -66,9 +60,9 @@ def whole_file(file: MappedFile, number: int, root: Path) -> Split:
 def head_of(file: MappedFile) -> str:
     """Return the first 64 bytes of a log file in hex.
 
-    If the first record has an IPv4 born host, the 64 bytes include the store time of the record. The result is empty if
-    the file cannot be read. The result is also empty for a file at a URL: all hosts see the same file, and a request
-    for each file would take longer than all other planning.
+    If the first record has an IPv4 born host, they include its store time. The text is empty if the file cannot be
+    read, and for a file at a URL: all hosts see the same file, and a request for each would take longer than all other
+    planning.
     """
     if is_remote(file.path):
         return ""
@@ -80,7 +74,7 @@ def head_of(file: MappedFile) -> str:
 
 @contextmanager
 def opened(split: Split) -> Iterator[MappedFile]:
-    """Open the file of a split, and close the file after the block.
+    """Open the file of a split for the block.
 
     Raises Unreadable if the file does not exist, or if the driver's host has a different file.
     """
@@ -95,8 +89,7 @@ def opened(split: Split) -> Iterator[MappedFile]:
 def _check_is_the_same(file: MappedFile, split: Split) -> None:
     """Raise Unreadable if the file on this host is not the driver's file.
 
-    The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read the 64 bytes, or
-    if all 64 bytes were zero.
+    Their first 64 bytes are compared, unless the driver could not read them, or read only zeros.
     """
     if not split.head.strip("0"):  # the driver could not read it, or it was not written yet
         return

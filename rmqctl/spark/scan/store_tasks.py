@@ -1,8 +1,8 @@
 """Examine whole stores, each in one Spark task.
 
 A task sends only its result to the driver. The executors read the stores, so the speed does not depend on the driver.
-Stores with small logs share a Spark job, because a job for each store costs the driver more than the task of a small
-store costs the executors. At most JOBS_MAX jobs run at once, in any order.
+Stores with small logs share a Spark job, because a job for each costs the driver more than its task costs the
+executors. At most JOBS_MAX jobs run at once, in any order.
 """
 
 from __future__ import annotations
@@ -39,17 +39,13 @@ T = TypeVar("T")
 
 
 class StoreTask(NamedTuple):
-    """The input of a task that examines a store.
+    """The input of a task that examines a store."""
 
-    `root` is the path or the URL of the store. `first` is the first file of the log as the driver sees it, or None if
-    the log has no file.
-    """
-
-    root: str
+    root: str  # path or URL
     conf: BrokerConf
     follow_links: bool
     log_only: bool
-    first: Split | None
+    first: Split | None  # the first file of the log as the driver sees it, if there is one
 
     def run(self, work: Callable[[ReadOnlyStore], T]) -> T:
         """Open the store in a task, and return the result of `work`.
@@ -62,9 +58,9 @@ class StoreTask(NamedTuple):
 
     @contextmanager
     def opened(self) -> Iterator[ReadOnlyStore]:
-        """Open the store in a task, and close the store after the block.
+        """Open the store in a task, for the block.
 
-        Raises Unreadable if the store cannot be read, or if the task and the driver see different stores.
+        Raises Unreadable as `run` does.
         """
         if self.first is not None:
             with opened(self.first):  # raises if it is not the driver's file
@@ -75,9 +71,9 @@ class StoreTask(NamedTuple):
 
 
 def warm_up_tasks() -> None:
-    """Compile or load the kernels of the tasks.
+    """Compile or load the kernels of the tasks, in the driver.
 
-    The driver calls this function first. Otherwise, each task on the driver's machine would compile the kernels.
+    Otherwise, each task on the driver's machine would compile them.
     """
     warm_up(*KERNELS)
 
@@ -97,10 +93,9 @@ def in_tasks(
 ) -> Iterator[dict[ReadOnlyStore, Callable[[], T]]]:
     """Begin to examine stores, with one task for each store.
 
-    The task of a store calls the function that `work` has for the store. For each store, the block gets a function that
-    waits for the task and returns the task's result. If stores share a job, their results are there when the job ends.
-    If a store could not be examined, its function raises RmqctlError. When the block ends, jobs that have not started
-    are cancelled.
+    The task calls the function that `work` has for the store. The block gets, for each store, a function that waits for
+    the task and returns its result, or raises RmqctlError if the store could not be examined. If stores share a job,
+    their results are there when the job ends. When the block ends, jobs that have not started are cancelled.
     """
     executor = ThreadPoolExecutor(JOBS_MAX, "stores")
     results: dict[ReadOnlyStore, Callable[[], T]] = {}
@@ -137,9 +132,9 @@ def _examine_group(
 ) -> list[Future[T]]:
     """Examine stores in one job, and begin one more job for each store that fails.
 
-    If a task fails repeatedly, Spark ends the job. Therefore, a task of a shared job returns None if its store cannot
-    be examined. In a job of its own, Spark tries a store on other executors after a failure, and the error is that of
-    the store alone.
+    If a task fails repeatedly, Spark ends the job, so a task of a shared job returns None if its store cannot be
+    examined. In a job of its own, Spark tries a store on other executors after a failure, and the error is that of the
+    store alone.
     """
     found = _together(spark, group) if len(group) > 1 else [None]
     return [
@@ -151,7 +146,7 @@ def _examine_group(
 def _together(
     spark: SparkSession, group: Sequence[tuple[StoreTask, Callable[[ReadOnlyStore], T]]]
 ) -> Sequence[tuple[T] | None]:
-    """Return the results of stores that share a job, or None for a store that failed."""
+    """Return the results of stores that share a job, None for one that failed."""
     try:
         with spark_errors("Spark could not examine the stores"):
             found = answers(spark, [partial(_attempt, task, work) for task, work in group])
@@ -161,7 +156,6 @@ def _together(
 
 
 def _attempt(task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> tuple[T] | None:
-    """Examine a store in a task, and return None if the store cannot be examined."""
     try:
         return (task.run(work),)
     except (RmqctlError, OSError):
@@ -169,16 +163,12 @@ def _attempt(task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> tuple[T] | 
 
 
 def _done(result: T) -> Future[T]:
-    """Return a future that has its result."""
     done: Future[T] = Future()
     done.set_result(result)
     return done
 
 
 def _alone(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> T:
-    """Return the result of a store that has a job of its own.
-
-    Raises RmqctlError if the task or Spark fails.
-    """
+    """Raise RmqctlError if the task or Spark fails."""
     with spark_errors(f"{task.root}: Spark could not examine the store"):
         return answers(spark, [partial(StoreTask.run, task, work)])[0]()

@@ -1,9 +1,8 @@
 """Call functions of rmqctl in Spark's tasks, with one task for each call.
 
-In a classic session, an RDD makes the calls, because the tasks of an RDD start immediately. Spark Connect has no RDDs.
-With Spark Connect, a data source makes the calls, with one partition and one row for each call. A data source is slower
-than an RDD, because Spark must plan a query and start three processes for the data source. Unlike mapInArrow, a data
-source does not need pandas.
+In a classic session, an RDD makes the calls, because its tasks start immediately. Spark Connect has no RDDs: there, a
+data source makes them, with one partition and one row for each call. This is slower, because Spark must plan a query
+and start three processes for the data source. Unlike mapInArrow, it does not need pandas.
 """
 
 from __future__ import annotations
@@ -29,23 +28,19 @@ _REGISTERING = threading.Lock()  # a Connect server refuses a data source that a
 
 
 class Answer(NamedTuple):
-    """The answer that a task sends to the driver.
+    """The answer that a task sends to the driver."""
 
-    `number` is the number of the call. `small` is the result of the call, packed and compressed. `size` is the number
-    of packed bytes before compression.
-    """
-
-    number: int
-    size: int
-    small: bytes
+    number: int  # of the call
+    size: int  # packed bytes before compression
+    small: bytes  # the result of the call, packed and compressed
 
 
 def answers(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> dict[int, Callable[[], T]]:
     """Make all calls in one Spark job, and return their results.
 
-    The keys of the result are the numbers of the calls, from 0. Each call must be a function of a module, or a
-    `functools.partial` of a module's function. Each value of the result is a function that unpacks and returns the
-    result of a call. Several threads may use one session. Raises the errors of Spark and of the calls.
+    The keys are the numbers of the calls, from 0, and the values functions that unpack a result. Each call must be a
+    function of a module, or a `functools.partial` of one. Several threads may use one session. Raises the errors of
+    Spark and of the calls.
     """
     from pyspark.sql.utils import is_remote
 
@@ -87,7 +82,7 @@ def packed(result: Any) -> bytes:
 def unpacked(raw: bytes | pa.Buffer) -> Any:
     """Return the value that `packed` turned into bytes.
 
-    The bytes must come from the driver or from a task of the same job, because unpickling can run code.
+    They must come from the driver or from a task of the same job, because unpickling can run code.
     """
     return pickle.loads(raw)  # noqa: S301 -- by this job, over Spark's own channel
 
@@ -103,7 +98,6 @@ class _Pickler(pickle.Pickler):
 
 
 def _answered(numbered: tuple[int, bytes]) -> Answer:
-    """Make a call in a task, and return the answer for the driver."""
     number, call = numbered
     return Answer(number, *Small.of(unpacked(call)()))
 
@@ -122,11 +116,7 @@ def _by_query(spark: SparkSession, numbered: Sequence[tuple[int, bytes]]) -> lis
 
 
 def _codec() -> pa.Codec:
-    """Return the codec that compresses the results that tasks send to the driver.
-
-    The codec makes columns 4 to 12 times smaller. Without compression, the transfer of columns to the driver takes
-    longer than the tasks.
-    """
+    # makes columns 4 to 12 times smaller: uncompressed, their transfer to the driver takes longer than the tasks
     import pyarrow as pa
 
     return pa.Codec("zstd", compression_level=1)

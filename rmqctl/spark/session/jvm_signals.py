@@ -1,8 +1,8 @@
 """Signals that are sent to rmqctl and to Spark's JVM.
 
-Ctrl-C, the SIGTERM of `timeout` and the hang-up of a terminal are sent to the whole process group. The JVM ignores
-SIGINT (Ctrl-C). SIGTERM and SIGHUP end the JVM, often before rmqctl can end the job. If a signal ends the JVM, Spark's
-error does not name the signal.
+Ctrl-C, the SIGTERM of `timeout` and the hang-up of a terminal go to the whole process group. The JVM ignores SIGINT
+(Ctrl-C). SIGTERM and SIGHUP end it, often before rmqctl can end the job, and Spark's error then does not name the
+signal.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def is_interruption(error: BaseException) -> bool:
     """Return whether an interruption is the cause of an error.
 
-    After an interruption, more errors can occur while the job ends. For example, py4j raises an error if the JVM has
-    ended. The result is True if `error` is a KeyboardInterrupt, or if `error` was raised during the handling of a
-    KeyboardInterrupt.
+    `error` is then a KeyboardInterrupt, or was raised during the handling of one: while the job ends, py4j raises an
+    error if the JVM has ended.
     """
     cause = error.__context__
     return isinstance(error, KeyboardInterrupt) or (cause is not None and is_interruption(cause))
@@ -35,8 +34,8 @@ def is_interruption(error: BaseException) -> bool:
 def signals_held() -> Iterator[None]:
     """Delay signals while a JVM starts, which takes 2 s.
 
-    If a signal interrupts the start of the JVM, the JVM prints many lines, and may run forever without rmqctl. The
-    first signal takes effect after the block, and further signals are ignored.
+    A JVM whose start is interrupted prints many lines, and may run forever without rmqctl. The first signal takes
+    effect after the block, and further ones are ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -62,8 +61,8 @@ def signals_held() -> Iterator[None]:
 def ctrl_c_as_found() -> Iterator[None]:
     """Restore the handler of Ctrl-C after the block.
 
-    In the block, PySpark sets its own handler of Ctrl-C. PySpark's handler may call the JVM while another call is still
-    open, and then py4j prints a traceback.
+    In the block, PySpark sets its own, which may call the JVM while another call is still open: py4j then prints a
+    traceback.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -76,8 +75,7 @@ def ctrl_c_as_found() -> Iterator[None]:
 def say_nothing_of_its_end(spark: SparkSession) -> None:
     """Stop PySpark from printing a traceback when the JVM ends.
 
-    PySpark's thread for accumulators prints the traceback. The traceback is not needed, because the code that waits for
-    the JVM gets an error.
+    PySpark's thread for accumulators prints it. The code that waits for the JVM gets an error anyway.
     """
     server = getattr(getattr(spark, "sparkContext", None), "_accumulatorServer", None)
     if server is not None:

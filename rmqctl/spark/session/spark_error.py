@@ -36,9 +36,8 @@ _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 def one_line(error: Exception) -> str:
     """Return the reason for an error of Spark, in one line.
 
-    If the error's text has a Python traceback, the reason is the exception at the end of the last traceback. Without a
-    Python traceback, the reason is the last `Caused by` of a Java exception. Without a `Caused by`, the reason is the
-    first line of the error's text.
+    It is the exception at the end of the text's last Python traceback; without one, the last `Caused by` of a Java
+    exception; else the first line.
     """
     text = str(error).strip()
     _, traceback, behind = text.rpartition("Traceback (most recent call last):")
@@ -50,10 +49,9 @@ def one_line(error: Exception) -> str:
 
 
 def own_error(error: Exception) -> RmqctlError | None:
-    """Return the rmqctl error that a task or a data source raised.
+    """Return the rmqctl error that a task or a data source raised, or None.
 
-    The result has the class of the raised error, so rmqctl exits with the exit code of this class. The result is None
-    if the text of `error` names no rmqctl error.
+    It has the class of the raised error, and so its exit code.
     """
     ours = _OURS.search(str(error))
     kind = getattr(errors, ours[1], None) if ours else None
@@ -63,8 +61,8 @@ def own_error(error: Exception) -> RmqctlError | None:
 def of_spark(error: Exception, what: str) -> RmqctlError:
     """Turn an error of Spark into an rmqctl error.
 
-    If a task or a data source raised an rmqctl error, the result is this rmqctl error (`own_error`). If there is no
-    rmqctl error, the result is Unreadable, with `what` and the reason in the message.
+    This is the one that a task or a data source raised (`own_error`), else Unreadable, with `what` and the reason in
+    the message.
     """
     hint = next((hint for pattern, hint in _HINTS if pattern.search(str(error))), "")
     return own_error(error) or Unreadable(f"{what}: {one_line(error)}", hint=hint)
@@ -74,8 +72,7 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
 def spark_errors(what: str) -> Iterator[None]:
     """Turn Spark's exceptions in the block into rmqctl's errors (`of_spark`).
 
-    If an interruption caused the exception, KeyboardInterrupt is raised. If no interruption caused an OSError, the
-    OSError is raised unchanged.
+    One that an interruption caused becomes a KeyboardInterrupt. Other OSErrors stay unchanged.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -91,10 +88,7 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 def quiet_query_logs() -> None:
-    """Stop PySpark from logging a query that Spark refuses.
-
-    The log is not needed, because PySpark raises an exception for a refused query.
-    """
+    """Stop PySpark from logging a query that Spark refuses: it also raises."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

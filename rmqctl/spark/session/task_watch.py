@@ -19,8 +19,8 @@ LOOK_SECONDS = 0.2
 def watched(spark: SparkSession, told: Callable[[int, int], None]) -> Iterator[None]:
     """Report the progress of the tasks while the block runs.
 
-    A thread calls `told` with the number of finished tasks and the number of all tasks of the running stages. With
-    Spark Connect, no progress is reported, because the server does not give the numbers of tasks.
+    A thread calls `told` with the numbers of finished and of all tasks of the running stages. Not with Spark Connect,
+    whose server does not give these numbers.
     """
     from pyspark.errors import PySparkException
 

@@ -47,7 +47,7 @@ class _Part:
         self.has_damage = False
 
     def row(self, file: int) -> dict[str, Any]:
-        """Return the row of the part, which is in the file with the number `file`."""
+        # `file` is the number of the part's file
         digest = None if self.hash is None else self.hash.digest()
         row = {"kind": KIND_BLOCK, "detail": None, "block": self.block, "fileNumber": file, "begin": self.begin}
         return row | {"end": self.end, "messages": self.messages, "digest": digest}
@@ -56,8 +56,8 @@ class _Part:
 class BlockRows:
     """Makes the rows of BLOCK_COLUMNS for a split of the file with the number `file`.
 
-    `schema` is the pyarrow schema of the rows. A damage and all that follows it in the split is one part, so that it is
-    read again as it was read here.
+    `schema` is their pyarrow schema. A damage and all that follows it in the split is one part, so that it is read
+    again as it was read here.
     """
 
     def __init__(self, file: int, schema: Any, blocks: Blocks) -> None:
@@ -106,7 +106,6 @@ class BlockRows:
         return pa.RecordBatch.from_pylist(rows, schema=self._schema) if rows else None
 
     def _part_at(self, offset: int) -> _Part:
-        """Return the part to which the record at a physical offset belongs."""
         block = offset // BLOCK_SIZE
         if self._part is None or (self._part.block != block and not self._part.has_damage):
             self._rows += [] if self._part is None else [self._part.row(self._file)]

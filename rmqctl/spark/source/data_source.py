@@ -1,16 +1,17 @@
 """The data sources of rmqctl, which show stores as Spark tables.
 
-A table is read by `spark.read.format("rocketmq").load([STORE, ...])`. Spark finds the formats by itself if rmqctl is
-installed in the Python that Spark's JVM starts: `PYSPARK_DRIVER_PYTHON`, or else `PYSPARK_PYTHON`, or else python3. In
-packages whose names begin with `pyspark_`, Spark looks for the class DefaultSource. Each package has one format, for
-example `pyspark_rocketmq`. For all other sessions, call `register`.
+`spark.read.format("rocketmq").load([STORE, ...])` reads a table. Spark finds the formats by itself if rmqctl is
+installed in the Python that Spark's JVM starts: `PYSPARK_DRIVER_PYTHON`, or else `PYSPARK_PYTHON`, or else python3. It
+looks for the class DefaultSource in packages whose names begin with `pyspark_`, and each of these has one format, such
+as `pyspark_rocketmq`. For all other sessions, call `register`.
 
-`rocketmq`: the records of the log, as a table or as a stream. `rocketmq-groups`: counts of the messages by queue, topic
-or broker, and by store time. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the entries of the
-index.
+- `rocketmq`: the records of the log, as a table or as a stream.
+- `rocketmq-groups`: counts of the messages by queue, topic or broker, and by store time.
+- `rocketmq-queues`: the units of the consume queues.
+- `rocketmq-index`: the entries of the index.
 
 The modules message_source, stream_source, queue_source and index_source describe the options. Executors need rmqctl,
-its libraries and pyarrow. The data sources pass Arrow batches to Spark, so pandas is not needed.
+its libraries and pyarrow. Spark gets Arrow batches, so pandas is not needed.
 """
 
 from __future__ import annotations
@@ -42,39 +43,35 @@ _LOW = {"storeTimestamp": "since", "physicalOffset": "from_offset"}
 class Source(Protocol):
     """The part of a format that reads stores.
 
-    The driver calls `tasks`. Each task calls `read`.
+    The driver calls `tasks`, and each task `read`.
     """
 
     def tasks(self) -> Sequence[Any]:
-        """Return one item for each task; the item describes what the task must read."""
+        """Return one item for each task, which describes what it must read."""
 
     def read(self, task: Any, /) -> Iterator[Any]:
         """Return the record batches (pyarrow) of a task."""
 
 
 class Format(NamedTuple):
-    """A format of `spark.read.format`: its name, columns, source and readers.
-
-    `columns` has the Spark type of each column. `source` returns a Source for the options and the column names.
-    `reader` returns Spark's reader for a Source. `stream` returns Spark's stream reader. `stream` is None if the format
-    cannot be read as a stream.
-    """
+    """A format of `spark.read.format`: its name, columns, source and readers."""
 
     name: str
-    columns: Mapping[str, str]
-    source: Callable[[Mapping[str, str], Sequence[str]], Source]
+    columns: Mapping[str, str]  # with their Spark types
+    source: Callable[[Mapping[str, str], Sequence[str]], Source]  # for the options and the column names
     reader: Callable[[Any], DataSourceReader]
+    # None: the format cannot be read as a stream
     stream: Callable[[Mapping[str, str], Sequence[str]], DataSourceStreamReader] | None = None
 
 
 def register(spark: SparkSession) -> None:
     """Register the data sources of rmqctl in a Spark session.
 
-    This call changes nothing in Spark 4.0 if Spark has found the data sources by itself.
+    In Spark 4.0, this changes nothing if Spark has found them by itself.
 
-    Spark pushes filters down to `rocketmq` if the setting PUSHDOWN is on when `register` is called, and if this version
-    of Spark keeps the filters of a query out of other queries. If PUSHDOWN is off, Spark refuses a reader with filters.
-    In all other cases, a reader without filters is registered.
+    Spark pushes filters down to `rocketmq` if the setting PUSHDOWN is on when this is called, and if this version of
+    Spark keeps the filters of a query out of other queries. Otherwise a reader without filters is registered: with
+    PUSHDOWN off, Spark refuses one with filters.
     """
     filtering = keeps_filters_apart() and spark.conf.get(PUSHDOWN, "false") == "true"
     for one in (*formats(filtering=filtering).values(), *_formats_of_jobs()):
@@ -116,7 +113,6 @@ def formats(*, filtering: bool = False) -> dict[str, type[DataSource]]:
 
 
 def _formats_of_jobs() -> list[type[DataSource]]:
-    """Return Spark's classes for the formats that only jobs of rmqctl read."""
     reader, _ = _readers()
     found = (
         Format("rmqctl-sends", SEND_COLUMNS, SendSource, reader),
@@ -157,7 +153,7 @@ def _data_source(one: Format) -> type[DataSource]:
 def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataSourceReader]]:
     """Return two reader classes: one without and one with filter pushdown.
 
-    The class with filter pushdown can read only a MessageSource.
+    The second can read only a MessageSource.
     """
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -181,12 +177,9 @@ def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataS
 
 
 def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
-    """Return one filter that combines `filters`.
+    """Return one filter that selects all messages that meet all `filters`.
 
-    rmqctl applies the cheap filters of Spark, and ignores the expensive filters. Spark applies all filters again, so
-    rmqctl may select too many messages. rmqctl must not leave out a wanted message.
-
-    The result selects all messages that meet all `filters`, but may select too many messages.
+    It may select others, too: only the cheap filters are applied here, and Spark applies all of them again.
     """
     conditions: dict[str, Any] = {}
     for one in filters:
@@ -196,10 +189,9 @@ def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
 
 
 def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
-    """Return the fields of Filter that correspond to a filter of Spark.
+    """Return the fields of Filter, with values, that correspond to a filter of Spark.
 
-    Each item of the list has the name and the value of a field of Filter. The fields select all messages that Spark's
-    filter selects, and may select more messages. The list is empty if no field corresponds to Spark's filter.
+    They may select more messages than Spark's filter, but none less. The list is empty if no field corresponds.
     """
     from pyspark.sql import datasource as spark
 
@@ -226,10 +218,7 @@ def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
 
 
 def _both(name: str, one: Any, other: Any) -> Any:
-    """Combine two conditions on the field `name` into one condition.
-
-    The result selects all messages that meet both conditions, but may select too many messages.
-    """
+    # the combined condition may select too many messages, but misses none
     if name == "topics":
         return one & other or one
     if name in ("since", "from_offset"):

@@ -1,7 +1,6 @@
 """Make the rows of `rocketmq-groups` from a split of the log.
 
-Each row counts the messages of one group in one split. A group may have several rows, so a query must add up the counts
-of all rows of a group.
+Each row counts the messages of one group in one split, so a query must add up the rows of a group.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class GroupRows:
     def of_run(self, columns: Columns) -> Any:
         """Count the messages of a record run.
 
-        If the table of groups becomes full, the result is a record batch of the counted groups. If the table has room,
-        the result is None.
+        Returns a record batch of the counted groups if the table of groups becomes full, else None.
         """
         full = self._table.add(columns.buffer, columns.rows)
         return self._batch(np.concatenate(full)) if full else None
@@ -54,7 +52,7 @@ class GroupRows:
     def of_item(self, item: ScanItem, path: str) -> list[dict[str, Any]]:
         """Return the row of a message that is too large for a record run.
 
-        The result is empty for a blank or damage.
+        A blank or damage has none.
         """
         del path
         if not isinstance(item, Message):

@@ -39,7 +39,7 @@ class IndexTask(NamedTuple):
 class IndexSource:
     """The source of `spark.read.format("rocketmq-index")`.
 
-    The options of the source are `path`, `paths`, `brokerConf` and `followLinks`.
+    Its options are `path`, `paths`, `brokerConf` and `followLinks`.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -60,8 +60,7 @@ class IndexSource:
     def read(self, task: IndexTask) -> Iterator[Any]:
         """Yield the record batches (pyarrow) of an index file.
 
-        Yields nothing if the index file was deleted after its task was made. Raises Unreadable if the index file cannot
-        be read.
+        None if the file was deleted after its task was made. Raises Unreadable if it cannot be read.
         """
         schema = arrow_schema(INDEX_COLUMNS, self._columns)
         with self._stores.opened(task.root) as store:
@@ -75,9 +74,9 @@ class IndexSource:
 
 
 def _entries(index_file: IndexFile) -> Iterator[dict[str, Any]]:
-    """Yield the entries of an index file in blocks; a block is a dict of columns.
+    """Yield the entries of an index file in blocks (dicts of columns).
 
-    Yields nothing if the file is shorter than an index header. Raises OSError.
+    None if the file is shorter than an index header. Raises OSError.
     """
     header = index_file.header()
     if header is None:

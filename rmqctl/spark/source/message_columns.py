@@ -1,7 +1,6 @@
 """Make Arrow arrays from the columns of good messages.
 
-The arrays are made without a Python object for each message. If a text is not valid UTF-8, the one-record decoder
-decodes the text.
+This needs no Python object for each message. Texts that are not valid UTF-8 go through the one-record decoder.
 """
 
 from __future__ import annotations
@@ -32,10 +31,8 @@ US_PER_MS = 1000
 class MessageColumns:
     """Makes Arrow arrays for the columns `names` of scanned messages.
 
-    Two threads must not use one MessageColumns at the same time.
-
-    `constants` are the columns that have one value in all rows. `scheduled` is a function that returns the tagsCode of
-    a message of SCHEDULE_TOPIC_XXXX.
+    Not for two threads at the same time. `constants` are the columns that have one value in all rows. `scheduled`
+    returns the tagsCode of a message of SCHEDULE_TOPIC_XXXX.
     """
 
     def __init__(
@@ -63,10 +60,7 @@ class MessageColumns:
 
 
 class _Texts:
-    """A table of texts, such as topics or hosts.
-
-    Each text is converted once for all rows.
-    """
+    """A table of texts, such as topics or hosts, each converted once for all rows."""
 
     def __init__(self, shown: Callable[[bytes], str]) -> None:
         self.table = TextTable()
@@ -75,7 +69,6 @@ class _Texts:
         self._array: Any = None
 
     def taken(self, numbers: Any) -> Any:
-        """Return an Arrow array of the texts at the indexes `numbers`."""
         import pyarrow as pa
 
         if self._array is None or len(self._texts) < len(self.table.texts):
@@ -104,7 +97,6 @@ class _Rows:
         )
 
     def scanned(self, field: str) -> Any:
-        """Return a numeric field that the scan of the log has read."""
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.rows[field]))
@@ -128,7 +120,7 @@ class _Rows:
     def times(self) -> Any:
         """Return the store times as Arrow timestamps in microseconds (UTC).
 
-        A timestamp is null if the number in the record is not a valid date.
+        One is null if the number in the record is not a valid date.
         """
         import pyarrow as pa
 
@@ -158,10 +150,7 @@ class _Rows:
         return pa.array(codes)
 
     def value(self, field: str, name: str) -> Any:
-        """Return one property of each message, as an Arrow array.
-
-        A value is null if the message does not have the property.
-        """
+        """Return one property of each message, null where it is missing."""
         import pyarrow as pa
 
         lengths = self.described[f"{field}_length"]
@@ -224,9 +213,9 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
 
 
 def body_text(message: Message) -> str | None:
-    """Return the text that `rmqctl dump --body utf8` shows, or None.
+    """Return the text that `rmqctl dump --body utf8` shows.
 
-    None is for a body that cannot be decompressed.
+    None for a body that cannot be decompressed.
     """
     data, error = NO_BODIES.plain(message)
     return None if error is not None else NO_BODIES.text(data)
@@ -235,8 +224,8 @@ def body_text(message: Message) -> str | None:
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
     """Return the successive texts in `data` as an Arrow array.
 
-    `offsets` has the position in `data` where each text begins, and the end of the last text. `present` is False for
-    each text that must be null in the array. If `present` is None, no text is null.
+    `offsets` has the position where each text begins, and the end of the last one. `present` is False for each text
+    that becomes null (None: no text does).
     """
     import pyarrow as pa
 
@@ -245,7 +234,6 @@ def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
 
 
 def _is_text(array: Any) -> bool:
-    """Return whether all texts of an array are valid UTF-8."""
     import pyarrow as pa
 
     try:

@@ -1,7 +1,7 @@
 """The columns of `rocketmq` and `rocketmq-groups`, with their types.
 
-In `rocketmq`, each message, blank and damaged place is one row. In `rocketmq-groups`, each row has the counts of a
-group of messages.
+In `rocketmq`, each message, blank and damaged place is one row; in `rocketmq-groups`, a row has the counts of a group
+of messages.
 """
 
 from __future__ import annotations
@@ -53,40 +53,30 @@ DIVISIONS = ("broker", "topic", "queue")
 
 
 class Division(NamedTuple):
-    """The fields by which messages are divided into groups.
+    """The fields by which messages are divided into groups."""
 
-    `by` is one of DIVISIONS: broker, topic or queue. `interval_ms` is the length of an interval of store time, in ms.
-    If `interval_ms` is 0, the groups are not divided by time.
-    """
-
-    by: str
-    interval_ms: int
+    by: str  # one of DIVISIONS: broker, topic or queue
+    interval_ms: int  # length of an interval of store time; 0: not divided by time
 
 
 class Sends(NamedTuple):
-    """Rows of SEND_COLUMNS, for the stores `roots`.
-
-    Without `all_topics`, the brokers' own topics have no rows.
-    """
+    """Rows of SEND_COLUMNS, for the stores `roots`."""
 
     roots: tuple[str, ...]
-    all_topics: bool
+    all_topics: bool  # else the brokers' own topics have no rows
 
 
 class Blocks(NamedTuple):
-    """Rows of BLOCK_COLUMNS.
+    """Rows of BLOCK_COLUMNS."""
 
-    With `bodies`, digests are of whole records. Without `bodies`, digests are of the fields that `job diff` compares.
-    """
-
-    bodies: bool
+    bodies: bool  # digests are of whole records, not only of the fields that `job diff` compares
 
 
 class Unconfirmed(NamedTuple):
     """Rows of MESSAGE_COLUMNS for the messages that their queues do not confirm.
 
-    Blanks and damage also have rows, and so have messages at queue offset 0. If the queue confirms such a message,
-    `detail` is CONFIRMED. Prepared messages and rollback records have no rows.
+    Blanks, damage and messages at queue offset 0 also have rows; if the queue confirms such a message, `detail` is
+    CONFIRMED. Prepared messages and rollback records have none.
     """
 
 
@@ -105,7 +95,7 @@ def columns_for(summary: Summary | None) -> Mapping[str, str]:
 def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
     """Return the schema of the columns `names`, as the text that Spark reads.
 
-    `columns` has the Spark type of each column.
+    `columns` has their Spark types.
     """
     return ", ".join(f"{name} {columns[name]}" for name in names)
 
@@ -113,7 +103,7 @@ def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
 def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
     """Return the column names in the comma-separated list `wanted`, in its order.
 
-    If `wanted` is None, all names are returned. Raises BadRequest if the list is empty or names an unknown column.
+    None means all. Raises BadRequest if the list is empty or names an unknown column.
     """
     if wanted is None:
         return list(columns)
@@ -148,10 +138,9 @@ def messages_of(records: DataFrame) -> DataFrame:
 
 
 def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any], count: int) -> Any:
-    """Return a record batch of `count` rows, with the columns of `schema`.
+    """Return a record batch of `count` rows, with the columns of `schema` (pyarrow).
 
-    `schema` is a pyarrow schema. `columns` has the columns whose values differ by row. `same` has the columns whose
-    value is the same in all rows.
+    `columns` has the columns whose values differ by row, `same` the value of the others.
     """
     import pyarrow as pa
 
@@ -167,7 +156,7 @@ def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any
 def gathered(batches: Iterable[Any], size_of: Callable[[Any], int], most: int) -> Iterator[Any]:
     """Yield the rows of record batches as tables (pyarrow), in order.
 
-    `size_of` measures a record batch. A table ends with the record batch by which it has `most` or more.
+    `size_of` measures a record batch. A table ends with the one by which it has `most` or more.
     """
     import pyarrow as pa
 

@@ -1,6 +1,6 @@
 """The data source `rocketmq`, which reads the logs of stores in splits.
 
-Spark's planner and Spark's tasks call this module. All settings of the module are options of the data source.
+Spark's planner and tasks call this module. All its settings are options of the data source.
 """
 
 from __future__ import annotations
@@ -29,41 +29,37 @@ INTERVAL_MS_MAX = 366 * 86_400_000
 
 
 class Task(NamedTuple):
-    """The input of one task.
+    """The input of one task."""
 
-    `part` is a split, pieces of a file, or the damage between files. `of` is the number of tasks. Spark copies the
-    reader before the number of tasks is known, so each task has the number. If `expected` is set, the task fails if it
-    reads another range, or if the range has other counts.
-    """
-
-    part: Split | Pieces | Wrong
-    of: int
-    expected: Range | None = None
+    part: Split | Pieces | Wrong  # a split, pieces of a file, or the damage between files
+    of: int  # the number of tasks: Spark copies the reader before it is known
+    expected: Range | None = None  # the task fails if it reads another range, or finds other counts
 
 
 class Wrong(NamedTuple):
     """The damage between the files of a log, such as a missing file.
 
-    `root` is the folder of the store. Damage between files belongs to no split, so a separate task makes the rows.
+    It belongs to no split, so a separate task makes its rows.
     """
 
-    root: str
+    root: str  # folder of the store
     damages: tuple[Damage, ...]
 
 
 class MessageSource:
-    """The source of `spark.read.format("rocketmq")`.
+    """The source of `spark.read.format("rocketmq")`, with its `columns`.
 
-    `columns` are the names of the table's columns.
+    | option | |
+    |---|---|
+    | `path`, `paths`, `brokerConf`, `followLinks` | define the stores |
+    | `splitMiB` | MiB of the log that each task reads |
+    | `ranges` | adds a row of kind 'range' for each split |
+    | `splits` | the splits to read, in the form of `splits_to_json` |
+    | `expected` | the same, with what an earlier reading found in them (`ranges_to_json`); needs `ranges` |
+    | `pieces` | pieces of files to read in place of splits (`pieces_to_json`) |
 
-    The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `splitMiB` is the number of MiB of
-    the log that each task reads. The option `ranges` adds a row of kind 'range' for each split. The option `splits` has
-    the splits to read, in the form of `splits_to_json`. The option `expected` has the splits to read, with what an
-    earlier reading found in them, in the form of `ranges_to_json`; it needs the option `ranges`. The option `pieces`
-    has pieces of files to read in place of splits, in the form of `pieces_to_json`. If none of these options is set,
-    the source makes the splits.
-
-    Raises BadRequest if an option is not valid. Raises NotAStore if a pattern in `path` or `paths` matches nothing.
+    Without `splits`, `expected` and `pieces`, the source makes the splits. Raises BadRequest if an option is not valid,
+    and NotAStore if a pattern in `path` or `paths` matches nothing.
     """
 
     OPTIONS: ClassVar[tuple[str, ...]] = ("splitMiB", "ranges", "splits", "expected", "pieces")
@@ -83,16 +79,16 @@ class MessageSource:
     def want(self, wanted: Filter) -> None:
         """Set a filter for the messages that the source yields.
 
-        The source yields all messages that `wanted` selects, and may yield more messages. With the option `ranges`, the
-        filter `wanted` is ignored, because each split must report a range.
+        More messages than `wanted` selects may be yielded. With the option `ranges`, `wanted` is ignored, because each
+        split must report a range.
         """
         self._wanted = None if self._ranges else wanted
 
     def tasks(self) -> list[Task]:
         """Return the tasks for all stores.
 
-        Each split that may have wanted messages gets a task. Each store with damage between log files gets one more
-        task. Raises the errors of ReadOnlyStore if a store cannot be opened.
+        Each split that may have wanted messages gets one, and each store with damage between log files one more. Raises
+        the errors of ReadOnlyStore if a store cannot be opened.
         """
         wrong: list[Wrong] = []
         splits: list[Split] = []
@@ -125,10 +121,7 @@ class MessageSource:
         return batches if task.expected is None else _checked(batches, task.expected)
 
     def _may_have(self, split: Split) -> bool:
-        """Return whether a split may have messages that the filter selects.
-
-        The task may read beyond the end of the split, up to the end of the file.
-        """
+        # the task may read beyond the end of the split, up to the end of the file
         if self._wanted is None:
             return True
         low, high = self._wanted.from_offset, self._wanted.to_offset
@@ -139,9 +132,8 @@ class MessageSource:
 class GroupSource(MessageSource):
     """The source of `spark.read.format("rocketmq-groups")`.
 
-    The options `by` and `intervalMs` are added to the options of `rocketmq`. `by` is `queue` (the default), `topic` or
-    `broker`. `intervalMs` is the length of an interval of store time in ms. Without `intervalMs`, groups are not
-    divided by time.
+    It adds two options to those of `rocketmq`: `by` is `queue` (the default), `topic` or `broker`, and `intervalMs` is
+    the length of an interval of store time in ms. Without `intervalMs`, groups are not divided by time.
     """
 
     OPTIONS = (*MessageSource.OPTIONS, "by", "intervalMs")
@@ -157,7 +149,7 @@ class GroupSource(MessageSource):
 class SendSource(MessageSource):
     """The source of the format `rmqctl-sends`, for `job duplicates`.
 
-    The option `allTopics` is added to the options of `rocketmq`.
+    It adds the option `allTopics` to those of `rocketmq`.
     """
 
     OPTIONS = (*MessageSource.OPTIONS, "allTopics")
@@ -170,7 +162,7 @@ class SendSource(MessageSource):
 class BlockSource(MessageSource):
     """The source of the format `rmqctl-blocks`, for `job diff`.
 
-    The option `bodies` is added to the options of `rocketmq`.
+    It adds the option `bodies` to those of `rocketmq`.
     """
 
     OPTIONS = (*MessageSource.OPTIONS, "bodies")
@@ -195,8 +187,7 @@ def _numbered(parts: Sequence[Split | Pieces | Wrong]) -> list[Task]:
 def part_batches(part: Split | Pieces | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
     """Return the record batches of one part of the log.
 
-    With `exact`, a split must consist of whole messages, blanks and damages. Without `exact`, the task searches for the
-    first record of the split.
+    With `exact`, a split must consist of whole messages, blanks and damages; else its first record is searched for.
     """
     from rmqctl.spark.source.split_rows import damage_batches, piece_batches, split_batches
 

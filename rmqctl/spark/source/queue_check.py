@@ -25,8 +25,8 @@ NO_UNITS = (0, 0)
 class QueueCheck:
     """Finds the messages that their queues confirm.
 
-    A queue confirms a message if the unit at the queue offset of the message has the place, the size and the tagsCode
-    of the message. Messages that belong to LMQs, and messages of batch queues, are never confirmed.
+    A queue confirms a message if the unit at its queue offset has its place, size and tagsCode. Messages of LMQs and of
+    batch queues are never confirmed.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
@@ -41,7 +41,7 @@ class QueueCheck:
     def check(self, columns: Columns) -> tuple[Flags, Flags]:
         """Return two flags for each message of a record run.
 
-        The first says whether the message belongs to a queue. The second says whether its queue confirms the message.
+        They say whether the message belongs to a queue, and whether this queue confirms it.
         """
         messages = self._builder.take(columns).messages
         self._know_queues(messages)

@@ -1,8 +1,8 @@
 """`rocketmq-queues`: the units of all consume queues, one row for each unit.
 
-`rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists the same units for one queue. LMQ queues and the batch consume queues
-of 5.x are included. The rows of a queue begin with the unit of the first message that the log still has. If a unit
-points into the extension (consumequeue_ext), the row has the tagsCode from the extension.
+`rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists the same for one queue. LMQ queues and the batch consume queues of 5.x
+are included. The rows of a queue begin with the unit of the first message that the log still has. If a unit points into
+the extension (consumequeue_ext), the row has the tagsCode from there.
 """
 
 from __future__ import annotations
@@ -42,22 +42,18 @@ TASK_BYTES, TASK_QUEUES = 32 * 1024 * 1024, 200  # a task costs 50 ms in additio
 
 
 class QueueTask(NamedTuple):
-    """The input of one task: some queues of the store at `root`.
-
-    Each queue is (topic, queueId, is_batch). `is_batch` says whether the queue is a batch consume queue. `min_offset`
-    is the physical offset where the log of the store begins.
-    """
+    """The input of one task: some queues of the store at `root`."""
 
     root: str
-    min_offset: int
-    queues: tuple[tuple[str, int, bool], ...]
+    min_offset: int  # physical offset where the log begins
+    queues: tuple[tuple[str, int, bool], ...]  # (topic, queueId, whether it is a batch consume queue)
 
 
 class QueueSource:
     """The source of `spark.read.format("rocketmq-queues")`.
 
-    The options of the source are `path`, `paths`, `brokerConf` and `followLinks`. The option `queues` is a JSON list of
-    queues to read: [store, topic, queueId].
+    Its options are `path`, `paths`, `brokerConf` and `followLinks`, and `queues`, a JSON list of queues to read:
+    [store, topic, queueId].
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -66,10 +62,10 @@ class QueueSource:
         self._only = _queues_from_json(options["queues"]) if "queues" in options else None
 
     def tasks(self) -> list[QueueTask]:
-        """Return the tasks; each task reads some of the queues.
+        """Return the tasks, each for some of the queues.
 
-        Raises the errors of ReadOnlyStore if a store cannot be opened. Raises Unreadable if the folder of a queue
-        cannot be read.
+        Raises the errors of ReadOnlyStore if a store cannot be opened, and Unreadable if the folder of a queue cannot
+        be read.
         """
         tasks = []
         for root in self._stores.roots:
@@ -105,10 +101,7 @@ def _queues_from_json(text: str) -> frozenset[tuple[str, str, int]]:
 
 
 def _tasks(root: str, store: ReadOnlyStore, only: frozenset[tuple[str, str, int]] | None) -> Iterator[QueueTask]:
-    """Yield tasks for the queues of a store.
-
-    If `only` is set, other queues are left out.
-    """
+    """Make tasks for the queues of a store, or `only` for these."""
     chosen: list[tuple[str, int, bool]] = []
     size = 0
     for (topic, queue_id), queue in sorted(store.queues.items()):
@@ -133,10 +126,7 @@ def _tasks(root: str, store: ReadOnlyStore, only: frozenset[tuple[str, str, int]
 def _units(
     storage: Storage, topic: str, queue_id: int, min_offset: int, conf: BrokerConf, *, is_batch: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the units of a queue in blocks; a block is a dict of columns.
-
-    Raises OSError.
-    """
+    """Yield the units of a queue in blocks (dicts of columns). Raises OSError."""
     place = Path(topic) / str(queue_id)
     if is_batch:
         files = MappedFileQueue(storage, [storage.root / BATCHCONSUMEQUEUE / place], conf.batchconsumequeue_file_size)

@@ -1,7 +1,7 @@
 """Make a short row for each message that may have been stored more than once.
 
-A row has a hash and the place of the message. Rows with equal hashes are read again, because different messages can
-have equal hashes.
+It has a hash and the place of the message. Rows with equal hashes are read again, because different messages can have
+equal hashes.
 """
 
 from __future__ import annotations
@@ -90,6 +90,5 @@ class SendRows:
 
 
 def _hash_of(message: Message, default: int) -> int:
-    """Return the hash of a message, or `default` if the message has no UNIQ_KEY."""
     key = message.properties.get(UNIQ_KEY)
     return default if key is None else send_hash(message.topic, key, message.body_crc, len(message.body))

@@ -1,6 +1,6 @@
 """The stores that a data source reads, and their layout.
 
-The options `path` and `paths` name the stores. A name may be a glob pattern, which can match several stores.
+The options `path` and `paths` name them. A name may be a glob pattern, which can match several stores.
 """
 
 from __future__ import annotations
@@ -31,19 +31,15 @@ _HOW_TO_NAME_A_STORE = (
 
 
 class SourceStores(NamedTuple):
-    """The stores that a data source reads.
+    """The stores that a data source reads."""
 
-    `roots` are the absolute paths, or the URLs, of the stores. `conf` defines the layout of all stores. If `conf` does
-    not set a value, the value is read from the files of each store.
-    """
-
-    roots: tuple[str, ...]
-    conf: BrokerConf
+    roots: tuple[str, ...]  # absolute paths, or URLs
+    conf: BrokerConf  # the layout of all stores; values that it does not set come from the files of each store
     follow_links: bool
 
     @contextmanager
     def opened(self, root: str) -> Iterator[ReadOnlyStore]:
-        """Open the store at `root`, and close the store after the block.
+        """Open the store at `root` for the block.
 
         Raises NotAStore, LayoutNotSupported or Unreadable.
         """
@@ -54,9 +50,9 @@ class SourceStores(NamedTuple):
 def stores_of(options: Mapping[str, str], others: Sequence[str] = ()) -> SourceStores:
     """Return the stores that are named in the options.
 
-    The options are `path`, `paths` (a JSON list, which `load` makes), `brokerConf` and `followLinks`. `others` are the
-    names of the other options that the source has. Raises BadRequest if no store is named, if there is no such option,
-    or if an option is not valid. Raises NotAStore if a pattern matches nothing.
+    The options are `path`, `paths` (a JSON list, which `load` makes), `brokerConf` and `followLinks`, and the source's
+    `others`. Raises BadRequest if no store is named, if there is no such option, or if an option is not valid. Raises
+    NotAStore if a pattern matches nothing.
     """
     _check_names(options, (*_OPTIONS, *others))
     patterns = json.loads(options["paths"]) if "paths" in options else []
@@ -84,7 +80,7 @@ def _check_names(options: Mapping[str, str], names: Sequence[str]) -> None:
 def _roots(pattern: str) -> list[str]:
     """Return the store at a path, or the stores that match a pattern.
 
-    A URL or an existing path is never used as a pattern. Raises NotAStore if nothing matches the pattern.
+    A URL or an existing path is never a pattern. Raises NotAStore if nothing matches.
     """
     path = root_path(pattern)
     if not glob.has_magic(pattern) or is_remote(path) or path.exists():
@@ -98,8 +94,7 @@ def _roots(pattern: str) -> list[str]:
 def broker_of(root: str) -> str:
     """Return the value of the column `broker` for the rows of a store.
 
-    The result is the name of the store's folder. If the store's folder has the name `store`, the result is the name of
-    the parent folder.
+    It is the name of the store's folder, or if that is `store`, of the parent folder.
     """
     path = Path(root)
     return path.parent.name if path.name == _STORE else path.name
@@ -108,8 +103,7 @@ def broker_of(root: str) -> str:
 def is_true(options: Mapping[str, str], name: str) -> bool:
     """Return whether the option `name` is set to `true`.
 
-    The result is False if the option is `false` or is not set. Upper and lower case make no difference, as in Spark's
-    own options. Raises BadRequest if the value is neither `true` nor `false`.
+    Case makes no difference, as in Spark's own options. Raises BadRequest if the value is neither `true` nor `false`.
     """
     text = options.get(name, "false").lower()
     if text not in ("true", "false"):
@@ -118,9 +112,9 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
 
 
 def number(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """Return the option `name` as a whole number, with the default `default`.
+    """Return the option `name` as a whole number, or `default`.
 
-    Raises BadRequest if the value is not a whole number in [low, high].
+    Raises BadRequest if it is not a whole number in [low, high].
     """
     text = options.get(name, str(default))
     if not text.isascii() or not text.isdecimal() or len(text) > 18 or not low <= int(text) <= high:
@@ -131,8 +125,8 @@ def number(options: Mapping[str, str], name: str, default: int, low: int, high: 
 def number_of_bytes(options: Mapping[str, str], name: str) -> int | None:
     """Return the option `name` as a number of bytes, written as Spark does.
 
-    The suffixes k, m, g and t are powers of 1024. The result is None if the option is not set. Raises BadRequest if the
-    value is not a number of bytes from 1 to 2^63 - 1.
+    The suffixes k, m, g and t are powers of 1024. None if the option is not set. Raises BadRequest if the value is not
+    a number of bytes from 1 to 2^63 - 1.
     """
     text = options.get(name)
     if text is None:

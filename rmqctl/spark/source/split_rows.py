@@ -3,9 +3,8 @@
 The column reader reads good messages. Blanks, damage and very large messages are read one by one, as in `rmqctl dump
 --damaged`.
 
-Reading begins at the first record in the split. In the first split of a file, reading begins at the first byte. Reading
-ends where the task of the next split begins. Damage or zeros between two records belong to the split of the earlier
-record.
+Reading begins at the first record in the split, in the first split of a file at the first byte, and ends where the task
+of the next split begins. Damage or zeros between two records belong to the split of the earlier record.
 """
 
 from __future__ import annotations
@@ -68,20 +67,15 @@ BYTES_GATHERED_MAX = 4 * 1024 * 1024
 
 
 class RowReading(NamedTuple):
-    """The settings for making rows.
+    """The settings for making rows."""
 
-    `names` are the columns. `wanted` selects the messages (None: all messages). `tasks` is the number of tasks. With
-    `ranges`, each task adds one row of kind 'range'. A row of kind 'range' has the task's range, the counts for the
-    range, and `tasks`. `summary` says what the rows are, if there is not one row for each message, blank and damage.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the columns
     conf: BrokerConf = BrokerConf()
     follow_links: bool = False
-    ranges: bool = False
-    tasks: int = 0
-    wanted: Filter | None = None
-    summary: Summary | None = None
+    ranges: bool = False  # each task adds a row of kind 'range': its range, the counts for it, and `tasks`
+    tasks: int = 0  # their number
+    wanted: Filter | None = None  # selects the messages; None: all
+    summary: Summary | None = None  # what the rows are, if not one for each message, blank and damage
 
     @property
     def schema(self) -> Any:
@@ -92,10 +86,8 @@ class RowReading(NamedTuple):
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
     """Yield the record batches (pyarrow) of a split.
 
-    With `exact`, the split must consist of whole messages, blanks and damages.
-
-    Raises Unreadable if the file does not exist, or if the driver's host has a different file. Raises the errors of
-    ReadOnlyStore.
+    With `exact`, the split must consist of whole messages, blanks and damages. Raises Unreadable if the file does not
+    exist, or if the driver's host has a different file. Raises the errors of ReadOnlyStore.
     """
     warm_up_once(scan, *_KERNELS[type(reading.summary)])
     with opened(split) as file:
@@ -117,7 +109,7 @@ def piece_batches(pieces: Pieces, reading: RowReading) -> Iterator[Any]:
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
     """Yield the record batches of the damage between a log's files.
 
-    With `reading.ranges`, a row of kind 'range' has the counts of the damage.
+    With `reading.ranges`, a row of kind 'range' has its counts.
     """
     found: list[dict[str, Any]] = []
     if isinstance(reading.summary, Blocks):
@@ -132,7 +124,7 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
 
 
 class _Store:
-    """The store that a task reads; the first call opens the store."""
+    """The store that a task reads; the first call opens it."""
 
     def __init__(self, root: str, reading: RowReading) -> None:
         self._root = root_path(root)
@@ -150,8 +142,6 @@ class _Store:
 
 
 class _MessageRows:
-    """Makes one row for each message, blank and damaged place of a split."""
-
     def __init__(self, root: str, store: _Store, reading: RowReading) -> None:
         self._wanted = reading.wanted
         self._schema = reading.schema
@@ -160,10 +150,7 @@ class _MessageRows:
         self._columns = MessageColumns(reading.names, same, lambda message: store().tags_code(message))
 
     def of_run(self, columns: Columns) -> Any:
-        """Return the record batch of a record run.
-
-        The result is None if no message of the record run is wanted.
-        """
+        """Return the record batch of a record run, or None if no message is wanted."""
         import pyarrow as pa
 
         if self._wanted is not None:
@@ -175,11 +162,10 @@ class _MessageRows:
         )
 
     def of_item(self, item: ScanItem, path: str) -> list[dict[str, Any]]:
-        """Return a list with the row of a message, blank or damage."""
         return [self._others.row(item, path)]
 
     def rest(self) -> Any:
-        """Return None, because `of_run` and `of_item` have already returned all rows."""
+        # `of_run` and `of_item` have already returned all rows
         return None
 
 
@@ -197,7 +183,6 @@ class _UnconfirmedRows(_MessageRows):
         self._check: QueueCheck | None = None
 
     def of_run(self, columns: Columns) -> Any:
-        """Return the record batch of a record run, or None if it has no rows."""
         import pyarrow as pa
 
         if self._check is None:
@@ -282,10 +267,7 @@ class _SplitRows:
             yield _batch([range_row(found)], self._schema)
 
     def _batches_of(self, items: Iterator[ScanItem | RecordRun | ZeroTail]) -> Iterator[Any]:
-        """Yield the record batches of all items, in log order.
-
-        A record run becomes one batch. The rows of blanks, damage and very large messages are collected into batches.
-        """
+        # a record run becomes one batch; the rows of other items are collected into batches
         rows: list[dict[str, Any]] = []
         size = 0
         for item in items:
@@ -305,10 +287,7 @@ class _SplitRows:
             yield _batch(rows, self._schema)
 
     def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
-        """Return the rows of an item, and count the item.
-
-        The list is empty for the zeros after the end of the log.
-        """
+        """Count the item, and return its rows: none for the zeros after the log's end."""
         if isinstance(item, ZeroTail):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
             return [] if damage is None else self._counted(damage, self._file.name)
@@ -329,7 +308,7 @@ class _SplitRows:
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
     """Yield the items of a split, up to the first record of the next task.
 
-    `stop` is the position in the file where the split ends. The next task searches for its first record from `stop` on.
+    That task searches for it from `stop` on, the position in the file where the split ends.
     """
     yield from reached.items(stop)
     while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
@@ -339,7 +318,7 @@ def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterat
 def range_row(found: Range) -> dict[str, Any]:
     """Return a row of kind 'range', with the range and the counts of a task.
 
-    `range_of` turns a row of kind 'range' back into a Range.
+    `range_of` turns it back into a Range.
     """
     split = found.split
     place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}
@@ -356,12 +335,8 @@ def _batch(rows: list[dict[str, Any]], schema: Any) -> Any:
 def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | None:
     """Return a `no-blank` damage for `zeros` if a later log file has records.
 
-    If the log continues in a later file, the zeros are damage. The task that reads the zeros checks whether a later
-    file has records.
-
-    The result is None if no later file has records, or if the damage is reported for an earlier file.
-
-    `went_on` says whether the file has readable items before the zeros.
+    The task that reads the zeros checks this. None as well if the damage is reported for an earlier file. `went_on`
+    says whether the file has readable items before the zeros.
     """
     found = log.never_closed(zeros)
     if found is None or went_on or not _is_open_before(log, zeros):
@@ -372,8 +347,8 @@ def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | 
 def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
     """Return whether the file before `zeros.physical_offset` ends in zeros.
 
-    If two successive files end in zeros, the damage is reported for the earlier file. A file that has neither readable
-    items nor zeros is skipped.
+    If two successive files do, the damage is reported for the earlier one. A file that has neither readable items nor
+    zeros is skipped.
     """
     columns = ColumnReader()
     for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):
@@ -390,9 +365,8 @@ def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
 class ItemRows:
     """Makes rows for the blanks, damage and very large messages of one store.
 
-    The items of a log are its messages, blanks and damage. The column reader does not read very large messages.
-
-    Each row is a dict of columns. `root` is the folder of the store. `store` is a function that returns the open store.
+    The column reader does not read very large messages. Each row is a dict of columns. `root` is the folder of the
+    store, and `store` returns the open store.
     """
 
     def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:
@@ -402,7 +376,7 @@ class ItemRows:
     def row(self, item: ScanItem, path: str) -> dict[str, Any]:
         """Return the row of a message, blank or damage.
 
-        `path` is the path of the log file, in the form that findings use.
+        `path` is that of the log file, in the form that findings use.
         """
         if isinstance(item, Message):
             row = message_row(item, path=path, tags_code=self._store().tags_code(item))

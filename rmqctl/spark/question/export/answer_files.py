@@ -29,10 +29,9 @@ _OPTIONS = {
 def write_answer(answer: DataFrame, staging: str, file_format: str) -> list[PartFile]:
     """Write all rows of an answer to new files, and return the files.
 
-    The files are below `staging`, a folder of this host. Every executor must have access to the folder under the same
-    path. `file_format` is a name of SUFFIXES. In CSV, bytes are base64, and a text or a name that looks like a formula
-    gets a `'`. Raises Unreadable if the files of the executors are not in the folder. Raises the errors of Spark and
-    OSError.
+    They are below `staging`, a folder of this host to which every executor must have access under the same path.
+    `file_format` is a name of SUFFIXES. In CSV, bytes are base64, and a text or a name that looks like a formula gets a
+    `'`. Raises Unreadable if the files of the executors are not in the folder, the errors of Spark, and OSError.
     """
     folder = Path(staging) / uuid.uuid4().hex
     if file_format == CSV:

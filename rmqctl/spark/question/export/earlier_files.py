@@ -27,21 +27,17 @@ class Mode(StrEnum):
 
 
 class Leftovers(NamedTuple):
-    """The hidden folders of earlier exports, as users write them.
+    """The hidden folders of earlier exports, as users write them."""
 
-    `removed` lists the removed folders of killed exports. `unknown` lists the folders that were not removed, because
-    another program may have made them.
-    """
-
-    removed: list[str]
-    unknown: list[str]
+    removed: list[str]  # of killed exports
+    unknown: list[str]  # that were not removed, because another program may have made them
 
 
 def check_replaceable(place: str, names: Iterable[str], mode: Mode, suffix: str) -> None:
     """Raise BadRequest if an export must not replace or add files in `place`.
 
-    `names` are the names of the files, relative to `place`. Only files of exports are replaced. Only files that end
-    with `suffix` are added to an export with files of this kind.
+    `names` are the files, relative to `place`. Only files of exports are replaced, and files are added only to an
+    export of files with `suffix`.
     """
     listed = sorted(names)
     if listed and mode is Mode.ERROR:

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 def write(records: LogRecords, sink: Sink) -> tuple[list[PartFile], Coverage]:
     """Write the messages of a log to files in the folder of `sink`.
 
-    The result is the files, and what was read. Only the returned files belong to the export. The folder may also have
-    files of tasks that failed or that Spark ran twice. Every executor must have access to the folder under the same
-    path or URL.
+    Returns the files, and what was read. Only these files belong to the export: the folder may also have those of tasks
+    that failed or that Spark ran twice. Every executor must have access to it under the same path or URL.
 
     Raises Unreadable if a part of a log was not read, and the errors of Spark and of the tasks.
     """

@@ -1,7 +1,7 @@
 """The formats of an export, and their columns.
 
-Parquet has one folder for each topic and day. JSON Lines and CSV have the fields that `rmqctl dump` prints, the
-broker and the store.
+Parquet has one folder for each topic and day. JSON Lines and CSV have the fields that `rmqctl dump` prints, the broker
+and the store.
 """
 
 from __future__ import annotations
@@ -30,29 +30,25 @@ _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")  # what Hive and
 
 
 class ExportFormat(NamedTuple):
-    """A format (`name` is PARQUET, JSONL or CSV), and what it contains.
+    """A format, and what it contains."""
 
-    `body` is "binary" (as stored), "utf8" (decompressed, as text) or "none". Without `raw`, a text in CSV that
-    looks like a formula gets a `'`.
-    """
-
-    name: str
-    body: str
-    raw: bool = False
+    name: str  # PARQUET, JSONL or CSV
+    body: str  # "binary" (as stored), "utf8" (decompressed, as text) or "none"
+    raw: bool = False  # else a text in CSV that looks like a formula gets a `'`
 
     @property
     def suffix(self) -> str:
-        """Return the end of the names of files."""
+        """The end of the names of files."""
         return SUFFIXES[self.name]
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Return the columns of `rocketmq` that the format needs."""
+        """The columns of `rocketmq` that the format needs."""
         return (*(PARQUET_COLUMNS if self.name == PARQUET else COLUMNS), *BODY_COLUMNS[self.body])
 
     @property
     def header(self) -> bytes:
-        """Return the bytes with which each file begins."""
+        """The bytes with which each file begins."""
         return _csv([dict(zip(self._text_keys, self._text_keys, strict=True))]) if self.name == CSV else b""
 
     def lines(self, rows: Iterable[dict[str, Any]]) -> bytes:
@@ -88,7 +84,7 @@ def without_formulas(row: dict[str, Any]) -> dict[str, Any]:
 def partition(topic: str, day: str | None) -> str:
     """Return the folder of a topic's messages of one day, as Hive names it.
 
-    A character that Hive does not allow in a folder name becomes %XX. `day` is None for a time that is not a date.
+    A character that Hive does not allow becomes %XX. `day` is None for a time that is not a date.
     """
     return f"topic={_escaped(topic)}/day={day or NO_PARTITION}"
 

@@ -1,6 +1,6 @@
 """The tasks of an export.
 
-The tasks of the first job write the messages of the splits. The tasks of the second job merge small files.
+Those of a first job write the messages of the splits, those of a second merge small files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DAY_MS = 86_400_000
 
 
 class Exported(NamedTuple):
-    """The range of the log that a task read, and the files that the task wrote."""
+    """The range of the log that a task read, and the files that it wrote."""
 
     range: Range
     files: list[PartFile]
@@ -42,8 +42,7 @@ class Exported(NamedTuple):
 def export_part(source: MessageSource, task: Task, sink: Sink) -> Exported:
     """Write the messages of one part of the log to files.
 
-    The result says what was read and written. The source must have the option `ranges`. Each call writes to a folder of
-    its own, so a task may run twice.
+    The source must have the option `ranges`. Each call writes to a folder of its own, so a task may run twice.
     """
     files = PartFiles(sink, uuid.uuid4().hex)
     ranges: list[Range] = []
@@ -60,7 +59,7 @@ def export_part(source: MessageSource, task: Task, sink: Sink) -> Exported:
 def merge_files(parts: Sequence[PartFile], sink: Sink) -> list[PartFile]:
     """Write the messages of several files of one partition to one file.
 
-    The result is a list with this file.
+    Returns a list with this file.
     """
     # `to_merge` has limited the size of all files together, so no second file is begun
     files = PartFiles(sink._replace(file_size=2 * sink.file_size), uuid.uuid4().hex)
@@ -77,10 +76,7 @@ def merge_files(parts: Sequence[PartFile], sink: Sink) -> list[PartFile]:
 
 
 def _messages(source: MessageSource, task: Task, ranges: list[Range]) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a part of the log.
-
-    At the end, the range of the part is added to `ranges`.
-    """
+    # at the end, the range of the part is added to `ranges`
     from pyarrow import compute
 
     for batch in source.read(task):
@@ -132,10 +128,9 @@ def _pieces_of(part: PartFile, header: int) -> Iterator[bytes]:
 
 
 def to_merge(files: Sequence[PartFile], file_size: int) -> list[list[PartFile]]:
-    """Return groups of small files.
+    """Return groups of small files, each to become one of at most `file_size` bytes.
 
-    Each group should become one file of at most `file_size` bytes. All files of a group have one partition. A file of
-    at least half of `file_size` stays as it is.
+    All files of a group have one partition. A file of at least half of `file_size` stays as it is.
     """
     groups: list[list[PartFile]] = []
     size = 0  # of the last group

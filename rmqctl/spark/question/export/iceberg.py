@@ -1,8 +1,8 @@
 """Write messages to an Iceberg table of a catalog of the Spark session.
 
-The log is read twice. The first reading finds the records and proves that nothing was skipped. In the second reading,
-each task compares what it reads with the first reading, and fails if anything differs. Spark and Iceberg commit the
-table in one step, and only after all tasks have succeeded.
+The log is read twice. The first reading finds the records and proves that nothing was skipped. In the second, each task
+compares what it reads with the first, and fails if anything differs. Spark and Iceberg commit the table in one step,
+after all tasks have succeeded.
 """
 
 from __future__ import annotations
@@ -33,23 +33,19 @@ _HINT = (
 
 
 class Table(NamedTuple):
-    """An Iceberg table to which an export goes.
+    """An Iceberg table to which an export goes."""
 
-    `name` is CATALOG.DATABASE.TABLE. `body` is as in ExportFormat. `file_size` is the wanted size of a file in
-    bytes.
-    """
-
-    name: str
+    name: str  # CATALOG.DATABASE.TABLE
     mode: Mode
-    body: str
-    file_size: int
+    body: str  # as in ExportFormat
+    file_size: int  # the wanted size of a file in bytes
 
 
 def check(spark: SparkSession, table: Table) -> bool:
     """Check that an export is possible, and return whether the table exists.
 
-    Raises BadRequest if the name is not valid, if the session has no such catalog, if Spark cannot load the catalog, or
-    if the mode does not allow to change the table.
+    Raises BadRequest if the name is not valid, if the session has no such catalog, if Spark cannot load it, or if the
+    mode does not allow to change the table.
     """
     catalog, _, rest = table.name.partition(".")
     if not catalog or not all(rest.split(".")) or "`" in table.name or "/" in table.name:
@@ -72,8 +68,8 @@ def check(spark: SparkSession, table: Table) -> bool:
 def write(records: LogRecords, table: Table, read: Coverage, *, exists: bool) -> int:
     """Write the messages that an earlier reading has found to a table.
 
-    `read` is what was read. The result is the number of new files. Raises Unreadable if the log has changed since, or
-    if the table has another number of new rows. Raises BadRequest if Spark refuses the table.
+    `read` is what was read. Returns the number of new files. Raises Unreadable if the log has changed since, or if the
+    table has another number of new rows, and BadRequest if Spark refuses the table.
     """
     columns = (*PARQUET_COLUMNS, *BODY_COLUMNS[table.body])
     options = {**records.options, "expected": ranges_to_json(read.ranges)}
@@ -124,10 +120,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason for an error of Spark, in one line.
-
-    For an error of Java, py4j's own text begins with a line that says nothing.
-    """
+    # for an error of Java, py4j's own text begins with a line that says nothing
     java = getattr(error, "java_exception", None)
     return one_line(error) if java is None else str(java.toString()).strip().split("\n", 1)[0]
 

@@ -1,7 +1,7 @@
 """The folder of an export on this host's file systems.
 
-The whole export is prepared in a hidden folder beside the target, and gets the target's name in one step. So the target
-has the earlier files or the new files at every moment, also if the export is killed.
+The whole export is prepared in a hidden folder beside the target, and gets the target's name in one step: the target
+has the earlier files or the new ones at every moment, also if the export is killed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class LocalTarget:
-    """A folder of this host to which an export goes.
+    """A folder of this host (`target`) to which an export goes.
 
-    `target` is the folder. `hidden` is the hidden folder of this export. `suffix` is the end of the names of files.
-    `left` is what killed exports had left.
+    `hidden` is the hidden folder of this export. `suffix` is the end of the names of files. `left` is what killed
+    exports had left.
     """
 
     def __init__(self, target: Path, hidden: Path, mode: Mode, suffix: str, left: Leftovers) -> None:
@@ -44,7 +44,7 @@ class LocalTarget:
 
     @property
     def staging(self) -> str:
-        """Return the folder to which tasks write."""
+        """The folder to which tasks write."""
         return str(self._tasks)
 
     def publish(self, files: Sequence[PartFile]) -> None:
@@ -52,7 +52,7 @@ class LocalTarget:
 
         All data is flushed to disk first. With `Mode.APPEND`, the earlier files are kept. A manifest of an export to a
         URL is left out, because it does not name the new files. Raises BadRequest if the target has other files than
-        exports write, or if another program changes the target at the same time. Raises OSError.
+        exports write, or if another program changes it at the same time. Raises OSError.
         """
         earlier = _checked(self._target, self._mode, self._suffix)
         self._messages.mkdir()
@@ -77,10 +77,7 @@ class LocalTarget:
         _sync(self._target.parent)
 
     def _exchange(self) -> None:
-        """Exchange the new folder and the target.
-
-        Raises BadRequest if the file system cannot exchange folders.
-        """
+        """Raise BadRequest if the file system cannot exchange folders."""
         try:
             exchange(self._messages, self._target)
         except OSError as error:
@@ -95,8 +92,8 @@ class LocalTarget:
 def local_target(target: Path, mode: Mode, suffix: str) -> Iterator[LocalTarget]:
     """Yield a LocalTarget; remove its hidden folder after the block.
 
-    The hidden folder lies beside `target` and has a marker file. The marker file stays locked while the export runs.
-    The hidden folders that killed exports have left are removed first, but no folder without rmqctl's marker.
+    The hidden folder lies beside `target`, with a marker file that stays locked while the export runs. Those that
+    killed exports have left are removed first, but no folder without rmqctl's marker.
 
     Raises BadRequest if `mode` does not allow an export to `target`, if the parent folder does not exist, or if another
     export to `target` is running. Raises OSError.
@@ -139,9 +136,8 @@ def _hidden_folders(target: Path) -> list[Path]:
 def _is_abandoned(folder: Path) -> bool:
     """Return whether a hidden folder belongs to an export that was killed.
 
-    The result is True if the folder has rmqctl's marker, and no process locks the marker, or if the folder is empty.
-    The result is False if the folder has something but no marker, or if the marker cannot be opened. Raises BadRequest
-    if an export locks the marker.
+    It does if it is empty, or if it has rmqctl's marker and no process locks it; not with a marker that cannot be
+    opened. Raises BadRequest if an export locks the marker.
     """
     try:
         marker = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -158,10 +154,7 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def _checked(target: Path, mode: Mode, suffix: str) -> list[str]:
-    """Return the names of the files in the target, relative to the target.
-
-    Raises BadRequest if `mode` does not allow an export to the target.
-    """
+    # Raise BadRequest if `mode` does not allow an export to the target; return its files.
     if not target.parent.is_dir():
         raise BadRequest("no such folder", path=str(target.parent))
     if target.is_symlink() or (target.exists() and not target.is_dir()):
@@ -172,9 +165,9 @@ def _checked(target: Path, mode: Mode, suffix: str) -> list[str]:
 
 
 def _names_in(target: Path) -> list[str]:
-    """Return the names of all files, links and empty folders in a folder, sorted.
+    """Return all files, links and empty folders in a folder, sorted, relative to it.
 
-    The names are relative to the folder. Raises OSError if a folder in it cannot be listed.
+    Raises OSError if a folder in it cannot be listed.
     """
     return sorted(str(path.relative_to(target)) for path in _leaves(target))
 
@@ -188,10 +181,7 @@ def _leaves(folder: Path) -> Iterator[Path]:
 
 
 def _link(path: Path, copy: Path) -> None:
-    """Give a file a second name.
-
-    If the file system or the owner of the file does not allow a second name, the file is copied.
-    """
+    # copy the file if the file system or the file's owner does not allow a second name
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(path, copy, follow_symlinks=False)
@@ -200,7 +190,6 @@ def _link(path: Path, copy: Path) -> None:
 
 
 def _sync_tree(folder: Path) -> None:
-    """Flush a folder and all its content to disk. Raises OSError."""
     for inner, _, names in os.walk(folder, topdown=False):
         for name in names:
             _sync(Path(inner, name))

@@ -1,6 +1,6 @@
 """Write the files of an export, each with about the wanted size.
 
-A task writes its files below a folder of its own. The driver publishes the files of the tasks whose results it got
+A task writes below a folder of its own. The driver publishes the files of the tasks whose results it got
 (`rmqctl.spark.question.export.local_target`, `rmqctl.spark.question.export.remote_target`).
 """
 
@@ -31,16 +31,12 @@ _UNLIKE = (
 
 
 class PartFile(NamedTuple):
-    """A file of an export.
+    """A file of an export."""
 
-    `path` is the path or URL of the file. `partition` is the folder to which the file belongs, such as
-    `topic=T/day=D`, or an empty text. `size` is in bytes.
-    """
-
-    path: str
-    partition: str
+    path: str  # or URL
+    partition: str  # the folder to which it belongs, such as `topic=T/day=D`, or ""
     messages: int
-    size: int
+    size: int  # bytes
 
     def name(self, number: int, run: str, suffix: str) -> str:
         """Return the name that file `number` of the export `run` gets in the target."""
@@ -48,22 +44,15 @@ class PartFile(NamedTuple):
 
 
 class Sink(NamedTuple):
-    """The place and the form in which tasks write.
+    """The place and the form in which tasks write."""
 
-    `folder` is a path or a URL. `file_size` is the wanted size of a file in bytes.
-    """
-
-    folder: str
+    folder: str  # path or URL
     format: ExportFormat
-    file_size: int
+    file_size: int  # the wanted size of a file in bytes
 
 
 class _Part:
-    """An open file, with the number of messages that it has.
-
-    `writer` writes tables to `stream` as Parquet, each as a row group. It is None for a file of text.
-    """
-
+    # `writer` writes tables to `stream` as Parquet, each as a row group; it is None for a file of text
     def __init__(self, path: str, partition: str, stream: Any, writer: Any) -> None:
         self._path = path
         self._partition = partition
@@ -73,7 +62,6 @@ class _Part:
         self._given = 0
 
     def write(self, piece: pa.Table | bytes, messages: int, size: int) -> None:
-        """Write messages that need `size` bytes without compression."""
         if self._writer is None:
             self._stream.write(piece)
         else:
@@ -82,15 +70,11 @@ class _Part:
         self._given += size
 
     def size_with(self, size: int) -> int:
-        """Return the expected size of the file with `size` bytes more.
-
-        The new bytes are expected to compress as well as the bytes before.
-        """
+        # the new bytes are expected to compress as well as the bytes before
         written = int(self._stream.tell())
         return written + size * written // self._given if self._given else 0
 
     def closed(self) -> PartFile:
-        """Close the file, and return what it has."""
         if self._writer is not None:
             self._writer.close()
         size = self._stream.tell()
@@ -101,7 +85,7 @@ class _Part:
 class PartFiles:
     """The files that one task writes.
 
-    `name` is the name of the task's folder below the folder of `sink`; no other task may use this name.
+    `name` is that of the task's folder below the folder of `sink`; no other task may use it.
     """
 
     def __init__(self, sink: Sink, name: str) -> None:
@@ -142,7 +126,6 @@ class PartFiles:
         part.write(piece, messages, size)
 
     def _begin(self, partition: str, piece: pa.Table | bytes) -> _Part:
-        """Begin a file for messages like those in `piece`. Raises OSError."""
         name = f"{self._begun}{self._sink.format.suffix}"
         self._begun += 1
         if not self._open and not self._closed:
@@ -158,10 +141,7 @@ class PartFiles:
 
 
 def _parquet_writer(stream: Any, schema: pa.Schema) -> Any:
-    """Return a writer of a Parquet file.
-
-    Columns whose values differ in each message get no dictionary, because it would only cost time.
-    """
+    # columns whose values differ in each message get no dictionary, because it would only cost time
     from pyarrow import parquet
 
     alike = [field.name for field in schema if field.name not in _UNLIKE]

@@ -1,14 +1,14 @@
 """The folder of an export by a URL, such as s3://bucket/messages.
 
-An object store cannot rename a folder. Therefore tasks write to a folder `_rmqctl-RUN` in the target, which readers of
-a data set skip. When all messages are written, each file is moved to its place. At last, the file `_MANIFEST` is
+An object store cannot rename a folder. Tasks therefore write to a folder `_rmqctl-RUN` in the target, which readers of
+a data set skip. When all messages are written, each file is moved to its place, and at last the file `_MANIFEST` is
 replaced, which names all files of the export. A reader of `_MANIFEST` has the earlier export or the new one at every
-moment, also if the export is killed. Other readers may see a part of the files while the files are moved.
+moment, also if the export is killed. Other readers may see a part of the files while they are moved.
 
 A running export writes the marker file in its folder again every HEARTBEAT_SECONDS. If the files in another folder
 `_rmqctl-RUN` are not older than ABANDONED_SECONDS, by the clock of the server, another export may be running, and the
-new export is refused. An older folder belongs to a killed export: the folder is removed, and the files that this export
-has moved, if `_MANIFEST` does not name them.
+new one is refused. An older folder belongs to a killed export: it is removed, and so are the files that this export has
+moved, if `_MANIFEST` does not name them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _STAGING = re.compile(r"_rmqctl-(?P<run>[0-9a-f]{32})/.*", re.DOTALL)
 class RemoteTarget:
     """A URL to which an export goes.
 
-    `target` is the path that stands for the URL. `suffix` is the end of the names of files. `left` is what killed
-    exports had left. Raises BadRequest if pyarrow does not know the URL, and OSError if no server answers.
+    `target` is the path that stands for it. `suffix` is the end of the names of files. `left` is what killed exports
+    had left. Raises BadRequest if pyarrow does not know the URL, and OSError if no server answers.
     """
 
     def __init__(self, target: Path, mode: Mode, suffix: str) -> None:
@@ -60,7 +60,7 @@ class RemoteTarget:
 
     @property
     def staging(self) -> str:
-        """Return the folder to which tasks write, as a URL."""
+        """The folder to which tasks write, as a URL."""
         return root_text(self._target / self._folder)
 
     def begin(self) -> None:
@@ -100,7 +100,6 @@ class RemoteTarget:
         return bool(found.type == FileType.File)
 
     def _remove_killed(self) -> None:
-        """Remove the folders of killed exports, and the files that they have moved."""
         runs = self._killed()
         if runs:
             self._take_back(*runs)
@@ -131,9 +130,8 @@ class RemoteTarget:
     def publish(self, files: Sequence[PartFile]) -> None:
         """Move the files of the tasks to their places, and name them in `_MANIFEST`.
 
-        With `Mode.APPEND`, all earlier files are kept. With `Mode.OVERWRITE`, the earlier files are removed at last.
-        `_SUCCESS` is missing in the meantime. Raises BadRequest if the target has other files than exports write.
-        Raises OSError.
+        With `Mode.APPEND`, all earlier files are kept. With `Mode.OVERWRITE`, they are removed at last. `_SUCCESS` is
+        missing in the meantime. Raises BadRequest if the target has other files than exports write. Raises OSError.
         """
         earlier = self._checked()
         if not self._is_marked():
@@ -150,7 +148,7 @@ class RemoteTarget:
     def withdraw(self) -> None:
         """Remove the files that this export has moved to their places.
 
-        Files that `_MANIFEST` names are kept. If the target has other files, `_SUCCESS` is written again. Raises
+        Those that `_MANIFEST` names are kept. If the target has other files, `_SUCCESS` is written again. Raises
         OSError.
         """
         left = self._take_back(self._run)
@@ -159,9 +157,9 @@ class RemoteTarget:
                 self._write(SUCCESS, b"")
 
     def _take_back(self, *runs: str) -> set[str]:
-        """Remove the files that some exports have moved to their places.
+        """Remove the files that some exports have moved; return the names of those left.
 
-        Files that `_MANIFEST` names are kept. The result is the names of all files that are left.
+        Files that `_MANIFEST` names are kept.
         """
         listed = self._listed()
         named = {one["path"] for one in self._manifest(listed)}
@@ -179,16 +177,15 @@ class RemoteTarget:
             self._system.delete_dir(self._at(self._folder))
 
     def _checked(self) -> dict[str, Any]:
-        """Return the files in the target, as `_listed` does.
+        """Return the files in the target, as `_listed`, without those that tasks write.
 
-        The files that tasks write are left out. Raises BadRequest if the mode does not allow an export to the target.
+        Raises BadRequest if the mode does not allow an export to the target.
         """
         found = {name: info for name, info in self._listed().items() if not _STAGING.fullmatch(name)}
         check_replaceable(root_text(self._target), found, self._mode, self._suffix)
         return found
 
     def _listed(self) -> dict[str, Any]:
-        """Return pyarrow's information on each file in the target, by its name."""
         from pyarrow.fs import FileSelector, FileType
 
         with os_errors(self._target):
@@ -197,10 +194,7 @@ class RemoteTarget:
         return {one.path[start:]: one for one in entries if one.type == FileType.File}
 
     def _manifest(self, listed: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the files that `_MANIFEST` names.
-
-        Raises Unreadable if the content of `_MANIFEST` is not valid.
-        """
+        """Raise Unreadable if the content of `_MANIFEST` is not valid."""
         if MANIFEST not in listed:
             return []
         with os_errors(self._target), self._system.open_input_file(self._at(MANIFEST)) as stream:
@@ -213,8 +207,7 @@ class RemoteTarget:
     def _entries_of(self, listed: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the entries of all earlier files for the manifest.
 
-        The manifest does not name files that came by another way, for example by an export to the same folder as a
-        path.
+        It does not name files that came by another way, as by an export to the same folder as a path.
         """
         named = self._manifest(listed)
         known = {one["path"] for one in named}
@@ -222,7 +215,6 @@ class RemoteTarget:
         return [*named, *({"path": name, "bytes": listed[name].size} for name in others)]
 
     def _moved(self, files: Sequence[PartFile]) -> list[dict[str, Any]]:
-        """Move files to their places, and return their entries for the manifest."""
         for name in sorted({part.partition for part in files}):
             self._system.create_dir(self._at(name), recursive=True)
         entries = [

@@ -1,12 +1,12 @@
 """Find offsets between records, and the end of a log, with few reads.
 
-The search for an offset begins some MiB before the offset, at the first record found there. This record may be bytes in
-the body of a message that look like a record. The records after it then do not follow one another, and the walk from
-record to record finds the real records again before it reaches the offset: the search begins further before the offset
-than a message is long.
+The search for an offset begins some MiB before it, at the first record found there. This may be bytes in the body of a
+message that look like a record. The records after it then do not follow one another, and the walk from record to record
+finds the real ones again before it reaches the offset: the search begins further before the offset than a message is
+long.
 
-In a body of zeros that is longer than LOOK_BACK, the search may take the zeros for the end of the log. Then the rest of
-the log is read record by record.
+In a body of zeros that is longer than LOOK_BACK, the search may take the zeros for the end of the log. The rest of the
+log is then read record by record.
 """
 
 from __future__ import annotations
@@ -29,40 +29,30 @@ LOOK_BACK = 8 * 1024 * 1024  # a broker accepts messages of 4 MiB, unless its ma
 
 
 class Step(NamedTuple):
-    """A part of the log with one or more messages, blanks or damaged places.
+    """A part [begin, end) of the log, with messages, blanks or damaged places.
 
-    A stream must not read beyond the written part of the log.
-
-    The module uses the rules of `Dump.follow`. A whole record counts as written if other data follows the record, or if
-    the record does not change for a while. Damage and zeros are skipped if whole records follow. Unwritten parts of a
-    file are not read.
-
-    `begin` and `end` are the physical offsets where the part begins and ends. `last` is the message that ends at `end`.
-    The message `last` may be incomplete, because a broker may still be writing the message. `last` is None if the step
-    does not end with a message.
+    A stream must not read beyond the written part of the log. As in `Dump.follow`, a whole record counts as written if
+    other data follows it, or if it does not change for a while. Damage and zeros are skipped if whole records follow.
+    Unwritten parts of a file are not read.
     """
 
-    begin: int
-    end: int
-    last: Message | None
+    begin: int  # physical offset
+    end: int  # physical offset
+    last: Message | None  # the message that ends there, if one does; a broker may still be writing it
 
 
 class Written(NamedTuple):
-    """The part of the log that is certainly written, up to the physical offset `end`.
+    """The part of the log that is certainly written."""
 
-    `unsure` is a message at `end` that may be incomplete, because no data follows the message yet.
-    """
-
-    end: int
-    unsure: Message | None
+    end: int  # physical offset
+    unsure: Message | None  # a message at `end` that may be incomplete, because no data follows it yet
 
 
 def steps(log: CommitLog, position: int, stop: int | None = None) -> Iterator[Step]:
     """Yield the log in steps, from a physical offset on.
 
-    A message, blank or damage must begin at the physical offset `position`. All records of a step begin
-    before the physical offset `stop`, or the step has one record. The last step ends where the written part of the
-    log ends.
+    A message, blank or damage must begin at `position`. All records of a step begin before `stop`, or the step has one
+    record. The last step ends where the written part of the log ends.
     """
     columns = ColumnReader()
     while (step := _step(log, columns, position, stop)) is not None:
@@ -71,10 +61,7 @@ def steps(log: CommitLog, position: int, stop: int | None = None) -> Iterator[St
 
 
 def written(log: CommitLog, position: int) -> Written:
-    """Find the end of the written part of the log.
-
-    The search begins at the physical offset `position`.
-    """
+    """Find the end of the written part of the log, from `position` on."""
     end, unsure = position, None
     for step in steps(log, position):
         end = step.end if step.last is None else step.last.physical_offset
@@ -102,10 +89,9 @@ def _step(log: CommitLog, columns: ColumnReader, position: int, stop: int | None
 
 
 def _to_later_file(log: CommitLog, position: int) -> Step | None:
-    """Return the step to the next file that has records.
+    """Return the step from `position` to the next file that has records.
 
-    The step begins at the physical offset `position`. If no later file has records, the result is None. If the result
-    is None, a broker may still be writing at `position`.
+    None if no later file has any: a broker may still be writing at `position`.
     """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
     found = next((offset for offset in later if has_records(log, offset)), None)
@@ -113,9 +99,9 @@ def _to_later_file(log: CommitLog, position: int) -> Step | None:
 
 
 def has_records(log: CommitLog, offset: int) -> bool:
-    """Return whether the file that begins at `offset` has a record.
+    """Return whether the file that begins at `offset` (physical) has a record.
 
-    `offset` is a physical offset. A file that begins with zeros has no records, and is not read to the end.
+    One that begins with zeros has none, and is not read to the end.
     """
     item = log.at(offset)
     return item is not None and (not isinstance(item, Damage) or log.next_record(offset) is not None)
@@ -124,8 +110,8 @@ def has_records(log: CommitLog, offset: int) -> bool:
 def boundary(log: CommitLog, known: int, target: int) -> int:
     """Return the first offset at or after `target` that is not inside a record.
 
-    `known` and `target` are physical offsets. A record, blank or damage begins at `known`. The result is the end of the
-    log if the log ends before `target`.
+    It is the end of the log if the log ends before `target`. A record, blank or damage begins at `known`. All are
+    physical offsets.
     """
     end = nearer(log, known, target)
     for step in steps(log, end, target):
@@ -151,8 +137,8 @@ def end_of_log(log: CommitLog, known: int) -> Written:
 def ends_before(log: CommitLog, offset: int) -> bool:
     """Return whether the log certainly ends before a physical offset.
 
-    A record once ended at `offset`, and the last bytes of a record are never all zeros. The result is False if the log
-    now begins after `offset`, or has grown over `offset` again. Raises OSError.
+    A record once ended at `offset`, and the last bytes of a record are never all zeros. False if the log now begins
+    after `offset`, or has grown over it again. Raises OSError.
     """
     files = log.queue.files
     if offset <= log.min_offset:
@@ -169,8 +155,8 @@ def ends_before(log: CommitLog, offset: int) -> bool:
 def last_before(log: CommitLog, end: int) -> int:
     """Return where the last record, blank or damage before the offset `end` begins.
 
-    At most LOOK_BACK bytes are between the two, and both are in one file. The result is `end` if no file has the byte
-    before it. Raises OSError.
+    It is in the same file, at most LOOK_BACK bytes before; `end` itself if no file has the byte before it. Raises
+    OSError.
     """
     file = log.queue.find(end - 1)
     if file is None:
@@ -193,7 +179,7 @@ def checksum(log: CommitLog, begin: int, end: int) -> int:
 def nearer(log: CommitLog, known: int, target: int) -> int:
     """Return the offset of a record at most LOOK_BACK before `target`.
 
-    The result is `known`, or the beginning of the file with `target`, if it is near enough, or if no record is found.
+    It is `known`, or the beginning of the file with `target`, if that is near enough, or if no record is found.
     """
     file = log.queue.find(target)
     known = known if file is None else max(known, file.file_from_offset)
@@ -206,7 +192,7 @@ def nearer(log: CommitLog, known: int, target: int) -> int:
 def _last_data(file: MappedFile, start: int) -> int:
     """Return a physical offset near the end of the data of a file.
 
-    Data begins at the physical offset `start`. LOOK_BACK bytes with data begin at the result.
+    LOOK_BACK bytes with data begin there. Data begins at `start`.
     """
     low, high = start - file.file_from_offset, file.size
     ahead = LOOK_BACK

@@ -1,7 +1,7 @@
 """The reader that Spark calls to read a stream, for PySpark 4.0 and later.
 
-PySpark 4.2 and later also tell the reader where the last batch ended, and how much data Spark wants. For the trigger
-`availableNow`, PySpark 4.2 and later ask the reader to end where the logs end now.
+PySpark 4.2 and later also tell it where the last batch ended, and how much data Spark wants, and for the trigger
+`availableNow` ask it to end where the logs end now.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
-    """Return the class whose objects read a StreamSource for Spark."""
+    """Return the class that reads a StreamSource for Spark."""
     from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
     class StreamReader(DataSourceStreamReader):

@@ -1,8 +1,8 @@
 """`spark.readStream.format("rocketmq")`: logs as streams.
 
-A stream reads logs while brokers write them. For a stream, Spark stores one physical offset for each store, with the
-checksum of the record that ends there (`Mark`). A physical offset of a stream is never inside a record. The driver
-finds the offsets and the splits in a few MiB of each log. Spark's tasks read the splits.
+A stream reads logs while brokers write them. For each store, Spark keeps a physical offset, never inside a record, with
+the checksum of the record that ends there (`Mark`). The driver finds the offsets and the splits in a few MiB of each
+log, and Spark's tasks read the splits.
 """
 
 from __future__ import annotations
@@ -44,12 +44,15 @@ NEVER = 2**63  # ms, later than all store times
 class StreamSource:
     """The source of `spark.readStream.format("rocketmq")`.
 
-    The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `startingOffset` is earliest (the
-    beginning of the log), latest (the end of the log) or a time (RFC 3339, or ms since 1970). With a time, the stream
-    begins with the first message that was stored at this time or later. `splitMiB` is the number of MiB of the log that
-    each task reads. `maxBytesPerTrigger` is the approximate number of bytes that a batch reads from all logs together,
-    such as 500m or 1g (powers of 1024). Without `maxBytesPerTrigger`, and in Spark 4.0 and 4.1, a batch reads all new
-    records. Raises BadRequest if an option is not valid.
+    | option | |
+    |---|---|
+    | `path`, `paths`, `brokerConf`, `followLinks` | define the stores |
+    | `startingOffset` | earliest, latest (the end of the log) or a time (RFC 3339, or ms since 1970) |
+    | `splitMiB` | MiB of the log that each task reads |
+    | `maxBytesPerTrigger` | about what a batch reads from all logs together, such as 500m or 1g (powers of 1024) |
+
+    With a time, the stream begins with the first message stored then or later. Without `maxBytesPerTrigger`, and in
+    Spark 4.0 and 4.1, a batch reads all new records. Raises BadRequest if an option is not valid.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -70,9 +73,8 @@ class StreamSource:
     def latest(self, start: Mapping[str, int]) -> dict[str, int]:
         """Return the physical offset where the written part of each log ends.
 
-        The search begins at the physical offset of the store in `start`, or at the beginning of the log. Raises
-        Unreadable if a log cannot be read, or if a log was cut before this offset. Raises the other errors of
-        ReadOnlyStore.
+        The search begins at the store's offset in `start`, or at the beginning of the log. Raises Unreadable if a log
+        cannot be read, or was cut before this offset, and the other errors of ReadOnlyStore.
         """
 
         def end_of(log: CommitLog, root: str) -> int:
@@ -87,8 +89,8 @@ class StreamSource:
         """Return, for each store, the physical offset where the next batch ends.
 
         The batch begins at `start`, or at the beginning of the log, and ends at `latest` or before. If more than `most`
-        bytes are new, the batch reads about `most` bytes: the same share of the new part of each log. Raises Unreadable
-        if a log was cut before `start`.
+        bytes are new, it reads about `most`: the same share of the new part of each log. Raises Unreadable if a log was
+        cut before `start`.
         """
         _check_not_cut(start, latest)
         missing = [root for root in latest if root not in start]
@@ -260,11 +262,11 @@ def _gone(position: int, following: int) -> Damage:
 def first_stored_since(log: CommitLog, since: int, end: int) -> int:
     """Return the physical offset of the first message stored at `since` or later.
 
-    Brokers store messages in the order of their store times, unless the clock of the host goes back. The search looks
-    at the first message of some files, and then at some messages of one file.
+    Brokers store messages in the order of their store times, unless the clock of the host goes back: the first message
+    of some files is looked at, and then some messages of one file.
 
-    `since` is in ms since 1970. `end` is the physical offset where the written part of the log ends. The result is
-    `end` if no message was stored at `since` or later. Raises OSError if a file cannot be read.
+    `since` is in ms since 1970. `end` is the physical offset where the written part of the log ends, and the result if
+    there is no such message. Raises OSError if a file cannot be read.
     """
     files = [file for file in log.files_in_use() if file.file_from_offset < end]
     number = bisect_left(files, since, key=lambda file: _store_time(log, file.file_from_offset, end))
@@ -276,10 +278,10 @@ def first_stored_since(log: CommitLog, since: int, end: int) -> int:
 
 
 def _last_stored_before(log: CommitLog, file: MappedFile, end: int, since: int) -> int:
-    """Return the physical offset of a record that was stored before `since`.
+    """Return the physical offset of a record of `file` stored before `since`.
 
-    The record is in `file`. At most LOOK_BACK bytes after the record, a message was stored at `since` or later, or the
-    log or the file ends (at the physical offset `end`).
+    At most LOOK_BACK bytes later, a message was stored at `since` or later, or the log or the file ends (at the
+    physical offset `end`).
     """
     low, high = file.file_from_offset, end
     while high - low > LOOK_BACK:
@@ -293,10 +295,9 @@ def _last_stored_before(log: CommitLog, file: MappedFile, end: int, since: int) 
 
 
 def _store_time(log: CommitLog, position: int, end: int) -> int:
-    """Return the store time of the first message that begins in [position, end).
+    """Return the store time (ms) of the first message that begins in [position, end).
 
-    `position` and `end` are physical offsets. The store time is in ms since 1970. If no message is found, the result is
-    NEVER.
+    NEVER if there is none. `position` and `end` are physical offsets.
     """
     messages = (message_of(item) for item in log.scan(start=position, stop=end))
     return next((message.store_timestamp for message in messages if message is not None), NEVER)
