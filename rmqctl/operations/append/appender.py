@@ -27,14 +27,10 @@ _Kind = tuple[bool, "QueueKey | None"]  # (are copies, queue of the batch or Non
 
 
 class Refused(NamedTuple):
-    """Messages that were not stored.
+    """Messages that were not stored."""
 
-    `lines` has the line numbers of the messages. `why` says why the messages were not stored. For a failed put, `why`
-    begins with the PutMessageStatus.
-    """
-
-    lines: tuple[int, ...]
-    why: str
+    lines: tuple[int, ...]  # their line numbers
+    why: str  # for a failed put, it begins with the PutMessageStatus
 
 
 @dataclass
@@ -50,23 +46,19 @@ class Appender:
     """Stores messages in `store`, one by one or in batches.
 
     Up to `batch` successive messages of the same queue become one batch. A message that cannot be in a batch is put
-    alone. If `batch` is 1, each message is put alone. One write can store up to `at_once` messages that are put alone.
-    With `sync`, each put is flushed to disk.
-
-    `on_stored` is called with the result of each successful put, except a put of `put_encoded`. `on_refused` is called
-    with the messages of each refused put. `stored` counts the stored messages. `unqueued` counts the stored messages
-    that get no unit in a queue (prepared, rollback). If the store itself fails, `ended` names the first message that
-    was not stored. After a failure of the store, the appender stores no more messages.
+    alone.
     """
 
     store: MessageStore
+    # called with the result of each successful put, except one of `put_encoded`
     on_stored: Callable[[AppendMessageResult], None]
-    on_refused: Callable[[Refused], None]
-    batch: int = 1
-    at_once: int = PUT_AT_ONCE
-    sync: bool = False
+    on_refused: Callable[[Refused], None]  # called with the messages of each refused put
+    batch: int = 1  # 1: each message is put alone
+    at_once: int = PUT_AT_ONCE  # messages put alone that one write can store
+    sync: bool = False  # flush each put to disk
     stored: int = 0
-    unqueued: int = 0
+    unqueued: int = 0  # stored messages that get no unit in a queue (prepared, rollback)
+    # the first message that was not stored, if the store itself failed: no more are stored then
     ended: Refused | None = None
     queues: dict[QueueKey, QueueGrowth] = field(default_factory=dict)
     _waiting: list[tuple[int, MessageExtBrokerInner]] = field(default_factory=list)
@@ -74,7 +66,7 @@ class Appender:
     _dispatched_to: int = 0
 
     def put(self, line: int, message: MessageExtBrokerInner, *, is_copy: bool) -> None:
-        """Put one message. `on_refused` identifies the message by its number `line`."""
+        """Put one message; `on_refused` identifies it by its number `line`."""
         kind = (is_copy, (message.topic, message.queue_id) if self.batch > 1 and _can_batch(message) else None)
         if kind != self._kind:
             self.finish()
@@ -85,7 +77,7 @@ class Appender:
             self.finish()
 
     def finish(self) -> None:
-        """Put all waiting messages. The batch need not be full."""
+        """Put all waiting messages, also in a batch that is not full."""
         waiting, self._waiting = self._waiting, []
         if not waiting or self.ended is not None:
             return
@@ -102,7 +94,7 @@ class Appender:
     def put_encoded(self, first_line: int, encoded: EncodedLines) -> None:
         """Put the encoded messages of consecutive lines one by one.
 
-        `finish` must be called before `put_encoded`.
+        Call `finish` first.
         """
         done = 0
         while done < len(encoded.rows) and self.ended is None:
@@ -117,7 +109,6 @@ class Appender:
         self._dispatch_behind(self.store.max_phy_offset)
 
     def _take(self, results: list[tuple[tuple[int, ...], PutMessageResult]]) -> None:
-        """Count the results of puts, then report each result with its line numbers."""
         if self.sync and any(result.is_ok for _, result in results):
             self._flush(results[0][0])
         failed = next((at for at, (_, result) in enumerate(results) if result.is_store_failure), len(results))
@@ -151,7 +142,6 @@ class Appender:
             self.unqueued += appended.msg_num
 
     def _grow(self, key: QueueKey, first: int, behind: int) -> None:
-        """Count new messages of a queue with the queue offsets [first, behind)."""
         growth = self.queues.setdefault(key, QueueGrowth(first, behind))
         growth.next = behind
 

@@ -1,6 +1,6 @@
 """Append the messages of JSON Lines to a store.
 
-A kernel encodes many plain lines in one call. Each line that is not plain is parsed separately, without the kernel.
+A kernel encodes many plain lines in one call. Any other line is parsed separately, without the kernel.
 """
 
 from __future__ import annotations
@@ -30,31 +30,30 @@ SHORT_RUN = 8  # lines: the kernel is not faster for fewer lines
 class LineAppender:
     """Reads messages from JSON Lines, and passes them to `appender`.
 
-    `appender.on_refused` is called for each line that is not a message. If a message has no born time, its born time is
-    the result of `now` (ms since 1970). Without an `encoder`, the lines are parsed one by one. If `is_over` returns
-    True, or if the appender has ended, further lines are ignored. Unless `with_system_topics` is True, messages of the
-    topics by which a broker delivers again (`is_delivery_topic`) are left out, and `left_out` counts them by topic.
+    `appender.on_refused` is called for each line that is not a message. Lines are ignored once `is_over` returns True,
+    or the appender has ended.
     """
 
     appender: Appender
-    now: Callable[[], int]
-    encoder: LineEncoder | None = None
+    now: Callable[[], int]  # returns the born time of messages without one (ms since 1970)
+    encoder: LineEncoder | None = None  # None: the lines are parsed one by one
     is_over: Callable[[], bool] = lambda: False
+    # else messages of topics by which a broker delivers again are left out (`is_delivery_topic`)
     with_system_topics: bool = False
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)  # their number by topic
     _taken: int = 0  # lines
     _one_by_one: int = 1  # number of lines to parse one by one where the kernel stops
 
     @property
     def takes_no_more(self) -> bool:
-        """Return whether further lines are ignored."""
+        """Whether further lines are ignored."""
         return self.appender.ended is not None or self.is_over()
 
     @property
     def next_line(self) -> int:
-        """Return the number of the first line that is neither stored nor refused.
+        """The number, from 1, of the first line that is neither stored nor refused.
 
-        A later run resumes at `next_line`. The first line has the number 1.
+        A later run resumes there.
         """
         ended = self.appender.ended
         return self._taken + 1 if ended is None else ended.lines[0]
@@ -77,7 +76,7 @@ class LineAppender:
             self._put_line(line)
 
     def _put_line(self, line: bytes) -> QueueKey | None:
-        """Put the message of one line. Return its queue, or None if nothing was put."""
+        """Put the message of one line; return its queue, or None if nothing was put."""
         self._taken += 1
         if not line or line.isspace():
             return None

@@ -78,7 +78,7 @@ class LineEncoder:
 def encoder_of(store: MessageStore) -> LineEncoder | None:
     """Return the encoder for the lines of a store, or None.
 
-    The result is None if records have `__CRC32#`, because this checksum depends on the record's physical offset.
+    It has none if records have `__CRC32#`, because this checksum depends on the record's physical offset.
     """
     rules = store.encoding_rules()
     return None if rules is None else LineEncoder(rules)

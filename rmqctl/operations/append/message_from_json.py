@@ -1,14 +1,13 @@
 """Read messages from JSON Lines, with the same keys that `dump` prints.
 
-`dump --body base64 -o jsonl` prints lines that `append` can read. A person can write JSON Lines for `append` by hand.
+`append` can read what `dump --body base64 -o jsonl` prints, and lines that a person writes.
 
-The key `topic` is required. `body` is text unless `bodyEncoding` is hex or base64. Offsets and store times in a line
-are ignored, because the message gets new offsets and a new store time. A line with `physicalOffset` comes from a stored
-message. `append` copies a stored message without the changes that a broker makes to new messages. A line without
-`physicalOffset` is a new message. A new message with the property DELAY is delayed. A new message without the property
-UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must have this CRC-32. The check of `bodyCrc` fails if the
-text of `dump --body utf8` differs from the stored body. If sysFlag says that the body is compressed, it must be: a
-client rejects a body that it cannot decompress, and all messages behind it in the same pull.
+`topic` is required. `body` is text unless `bodyEncoding` is hex or base64. Offsets and store times in a line are
+ignored, because the message gets new ones. A line with `physicalOffset` comes from a stored message, which `append`
+copies without the changes that a broker makes to new messages. Any other line is a new message: one with the property
+DELAY is delayed, and one without UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must have this CRC-32,
+which the text of `dump --body utf8` has not if it differs from the stored body. If sysFlag says that the body is
+compressed, it must be: a client rejects a body that it cannot decompress, and all messages behind it in the same pull.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unkno
 class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The keys that are allowed in a JSON line.
 
-    `append` ignores the values of the keys from `queueOffset` to `detail`. Times are in ms since 1970.
+    The values of those from `queueOffset` to `detail` are ignored. Times are in ms since 1970.
     """
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
@@ -90,7 +89,7 @@ _BODIES: dict[str, Callable[[str], bytes]] = {
 def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]:
     """Return the message of a line, and whether it copies a stored message.
 
-    If the line has no born time, the born time is `now`. Raises ValueError if the line is not a valid message.
+    Without a born time, it gets `now`. Raises ValueError if the line is not a valid message.
     """
     row = _decoded(line)
     if row.damage is not None:
@@ -127,10 +126,7 @@ def _decoded(line: bytes) -> Line:
 
 
 def _what_is_wrong(error: msgspec.ValidationError) -> str:
-    """Return msgspec's error message in other words, with the key first.
-
-    msgspec writes the key last, as in `... - at $.queueId`. Backticks around names are removed.
-    """
+    # msgspec writes the key last, as in `... - at $.queueId`, and names in backticks
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if what.startswith(_NO_KEY):
         return f"the line has no {what.removeprefix(_NO_KEY)}"
@@ -152,10 +148,7 @@ def _converted(row: object) -> Line:
 
 
 def _leniently_decoded(line: bytes) -> Line:
-    """Return a line decoded with Python's json module instead of msgspec.
-
-    dump prints bytes that are not UTF-8 as lone surrogates, and msgspec rejects lone surrogates.
-    """
+    # dump prints bytes that are not UTF-8 as lone surrogates, which msgspec rejects
     try:
         row = _converted(json.loads(line.decode()))
         for text in (row.topic, *row.properties, *row.properties.values()):
@@ -174,7 +167,7 @@ def _leniently_decoded(line: bytes) -> Line:
 class UniqueKeys:
     """Returns unique keys of 32 hex digits, like a producer's UNIQ_KEY.
 
-    The first 24 digits identify this process. The last 8 digits are a counter. The object is not thread-safe.
+    The first 24 digits identify this process, the last 8 are a counter. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -220,11 +213,11 @@ def _encoded(text: str, charset: str | None) -> bytes:
 
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
-    """Check the properties, and return the properties that a record stores.
+    """Check the properties, and return those that a record stores.
 
-    Properties without a value and the property with the record's CRC-32 are left out. A new message without a UNIQ_KEY
-    gets a UNIQ_KEY. A value may contain the byte 0x01 if the message is a copy. Brokers of 4.9 and later read a value
-    with 0x01, but brokers of 4.7 drop the value. Raises ValueError if a name or a value is not allowed.
+    Properties without a value and the one with the record's CRC-32 are left out. A new message without a UNIQ_KEY gets
+    one. A value may contain the byte 0x01 if the message is a copy: brokers of 4.9 and later read such a value, those
+    of 4.7 drop it. Raises ValueError if a name or a value is not allowed.
     """
     if properties.CRC32 in given or not all(given.values()):
         given = {name: value for name, value in given.items() if value and name != properties.CRC32}

@@ -1,6 +1,6 @@
 """The meaning of each cause, and the next command for the cause.
 
-The functions of this module are pure: their results depend only on an examination.
+All functions are pure: their results depend only on an examination.
 """
 
 from __future__ import annotations
@@ -29,21 +29,17 @@ NOT_SERVED = {"timer-files-missing": "never delivered", "queue-unreadable": "tha
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause as the operator sees it, in text and in JSON.
-
-    `evidence` has the first findings of the cause. For consequences, `evidence` has one finding for each finding code.
-    `missed` counts messages of the log that have no unit in the affected queues. `missed` is None if the cause is not
-    about queues that miss messages. `then` describes the store after the command `next_command`.
-    """
+    """A cause as the operator sees it, in text and in JSON."""
 
     code: str
     summary: str
-    evidence: tuple[Finding, ...]
+    evidence: tuple[Finding, ...]  # the first findings; of consequences, one for each finding code
+    # messages of the log without a unit in the affected queues; None: the cause is about other things
     missed: int | None
     means: str
     restart: dict[str, Any]
     next_command: str
-    then: str
+    then: str  # the store after `next_command`
     confidence: str
     issue: str
 
@@ -64,22 +60,18 @@ class Cause:
 
 
 class Diagnosis(NamedTuple):
-    """The causes, the most important one first.
-
-    `cost` says what they cost: messages that are lost or not served. `start` describes the next start of a broker. Both
-    are empty without a cause.
-    """
+    """The causes, the most important one first."""
 
     causes: list[Cause]
-    cost: str = ""
-    start: str = ""
+    cost: str = ""  # messages that are lost or not served; "" without a cause
+    start: str = ""  # the next start of a broker; "" without a cause
 
 
 def diagnose(examination: Examination, target: str, options: str = "") -> Diagnosis:
     """Return the causes of an examination's findings.
 
-    `target` is the path of the store with its options, quoted for a shell. `options` are the options for `recover`. A
-    cause that makes the next start fail comes before all causes but those whose cure other cures need.
+    `target` is the path of the store with its options, quoted for a shell. `options` are those for `recover`. A cause
+    that makes the next start fail comes before all others but those whose cure other cures need.
     """
     groups = attribute(examination.findings, examination.facts)
     restart = examination.restart
@@ -100,7 +92,7 @@ def diagnose(examination: Examination, target: str, options: str = "") -> Diagno
 
 
 def _cost(causes: Sequence[Cause], examination: Examination) -> str:
-    """Say how many messages are lost or not served, or will be with a start."""
+    # also the messages that a start will lose
     restart, repairs = examination.restart, examination.repairs
     if restart is not None and any(cause.code == "start-loses" for cause in causes):  # nothing is lost yet
         return f"the next start loses {counted(restart.lost.records, 'message')}"
@@ -130,8 +122,8 @@ def _cost(causes: Sequence[Cause], examination: Examination) -> str:
 def one_line(commands: str) -> str:
     """Return commands, one a line, as one line for a shell.
 
-    An `mv` needs the success of the `mv` before it, and all need the end of the broker; other commands do not depend
-    on each other.
+    An `mv` needs the success of the `mv` before it, and all need the end of the broker; other commands do not depend on
+    each other.
     """
     return commands.replace("\n", " && " if commands.startswith(("mv ", "kill ")) else "; ")
 
@@ -142,10 +134,7 @@ def process_in_words(pid: int) -> str:
 
 
 def _order(group: Group, *, is_blocking: bool) -> tuple[bool, bool, int]:
-    """Return the sort key of a cause.
-
-    First comes what other cures need, then what prevents a start.
-    """
+    # first comes what other cures need, then what prevents a start
     of_topics = any(PurePosixPath(subject).name == TOPICS_CONFIG for subject in group.subjects)
     rank = min(RANK[group.code], RANK["topics-lost"]) if of_topics else RANK[group.code]
     return rank > RANK["topics-lost"], not is_blocking, rank

@@ -1,10 +1,8 @@
 """An examination of a store, which reads the log in one pass.
 
-The pass over the log finds the faults of the store, and simulates the next start of a broker.
-
-If the store has a fault, the planner of `recover` reads the log again to plan repairs. This module is not in
-`rmqctl.forensics`, because code that only inspects must not import a planner of changes. `rmqctl.forensics.doctor`
-decides which finding belongs to which cause.
+The pass finds the faults of the store, and simulates the next start of a broker. If there is a fault, the planner of
+`recover` reads the log again to plan repairs. This module is not in `rmqctl.forensics`, because code that only inspects
+must not import a planner of changes. `rmqctl.forensics.doctor` decides which finding belongs to which cause.
 """
 
 from __future__ import annotations
@@ -73,46 +71,37 @@ class Repairs:
     """The plans of `recover` and of `recover --keep-going`.
 
     A plan is None if `recover` refuses to change the store, if a log file was renamed, or if the store has no fault.
-    `refused` is the reason why `recover` refuses. `profile` is the profile that the user must pass to `recover`, or
-    empty if `recover` needs no profile. `is_blocked` is True if no verb changes the store.
     """
 
     plain: RecoveryPlan | None = None
     keep_going: RecoveryPlan | None = None
-    refused: str = ""
-    profile: str = ""
-    is_blocked: bool = False
+    refused: str = ""  # why `recover` refuses
+    profile: str = ""  # that the user must pass to `recover`; "" if it needs none
+    is_blocked: bool = False  # no verb changes the store
 
 
 @dataclass(frozen=True)
 class Examination:
-    """The result of an examination of a store, with the plans for a repair.
-
-    `restart` is the outcome of a broker's next start, or None if rmqctl cannot simulate a start of this store.
-    `broker_pid` is the process that has the store open, or None. `wrong_sizes` are sizes of broker.conf. If
-    nobody gave a version, and the versions that the store may come from start differently, `by_version` has what they
-    come to. `unread_offsets` are the offsets of groups that the broker does not read. `rejects_good` is True if the
-    start ends the log at a record that is whole.
-    """
+    """The result of an examination of a store, with the plans for a repair."""
 
     report: VerifyReport
     findings: tuple[Finding, ...]
     facts: StoreFacts
-    restart: RestartOutcome | None
+    restart: RestartOutcome | None  # a broker's next start; None: rmqctl cannot simulate one of this store
     repairs: Repairs
-    broker_pid: int | None = None
-    wrong_sizes: tuple[WrongSize, ...] = ()
-    by_version: ByVersion = ()
-    unread_offsets: UnreadOffsets | None = None
-    rejects_good: bool = False
+    broker_pid: int | None = None  # the process that has the store open
+    wrong_sizes: tuple[WrongSize, ...] = ()  # of broker.conf
+    by_version: ByVersion = ()  # if nobody gave a version, and the possible ones start differently: what they come to
+    unread_offsets: UnreadOffsets | None = None  # of groups, which the broker does not read
+    rejects_good: bool = False  # the start ends the log at a record that is whole
 
 
 class Examiner:
     """Examines a store once, with `threads` threads.
 
-    The simulated broker has the profile `profile`. If sizes of broker.conf are wrong, what the files have is
-    examined, and the start with the sizes of broker.conf is simulated. `blocked` returns why no repair of a store can
-    be planned, or "".
+    The simulated broker has the profile `profile`. If sizes of broker.conf are wrong, what the files have is examined,
+    and the start with the sizes of broker.conf is simulated. `blocked` returns why no repair of a store can be planned,
+    or "".
     """
 
     def __init__(
@@ -137,7 +126,7 @@ class Examiner:
 
     @property
     def reads_queues(self) -> bool:
-        """Return whether rmqctl can read the queues of the store."""
+        """Whether rmqctl can read the queues of the store."""
         return self._level == LEVEL_ALL
 
     def warm_up(self) -> None:
@@ -171,7 +160,6 @@ class Examiner:
         )
 
     def _rejects_good(self, restart: RestartOutcome | None) -> bool:
-        """Return whether a start ends the log at a good record."""
         if restart is None or restart.end is None or not restart.lost.records:
             return False
         return isinstance(self.store.commit_log.at(restart.end.physical_offset), Message)
@@ -244,7 +232,6 @@ class Examiner:
         return grouped_starts(found)
 
     def _restart_as_said(self) -> RestartOutcome:
-        """Simulate a start with the sizes of broker.conf."""
         conf = conf_as_read(self._said.conf, self.profile.version)
         said = ReadOnlyStore(self.store.path.root, conf, storage=self.store.storage)
         try:
@@ -270,10 +257,7 @@ class Examiner:
             return found
 
     def _profile_to_give(self) -> str:
-        """Return the profile that `recover` needs, or "" if `recover` needs no profile.
-
-        `recover` needs no profile if the store shows whether its broker writes TAGS into the index.
-        """
+        # none is needed if the store shows whether its broker writes TAGS into the index
         try:
             indexes_tags(self.store, None)
         except BadRequest:
@@ -293,8 +277,8 @@ def _is_troubled(restart: RestartOutcome | None) -> bool:
 def _still_missed(restart: RestartOutcome | None, plan: RecoveryPlan | None) -> int | None:
     """Return how many units will be missing at queue ends after the next start.
 
-    The ends of the queues after the start are compared with their planned ends after a repair. The result is None if
-    the start fails or loses messages, or if there is no repair plan.
+    The ends of the queues then are compared with their planned ends after a repair. None if the start fails or loses
+    messages, or without a repair plan.
     """
     if restart is None or plan is None or _is_troubled(restart):
         return None

@@ -171,7 +171,7 @@ LOOK_AT_LOG, LOOK_AT_ALL = "rmqctl dump {target} --around {offset}", "rmqctl ver
 class Prescriber:
     """Names the next command for each cause of an examination.
 
-    `target` is the path of the store with its options, quoted for a shell. `options` are the options for `recover`.
+    `target` is the path of the store with its options, quoted for a shell. `options` are those for `recover`.
     """
 
     def __init__(self, examination: Examination, target: str, options: str) -> None:
@@ -237,7 +237,6 @@ class Prescriber:
         return f"rmqctl recover {self._target}{self._options} {'--dry-run' if self._plan.fewer else '--yes'}", then
 
     def _stop(self, pid: int) -> tuple[str, str]:
-        """Return the command that stops a broker, and what follows."""
         return (f"kill {pid}", BROKER_RUNS) if pid > 0 else (f"rmqctl info {self._target}", BROKER_ELSEWHERE)
 
     def _is_lost(self, group: Group) -> bool:
@@ -247,7 +246,6 @@ class Prescriber:
         return is_gone and not any(PurePosixPath(path).name in (TOPICS_CONFIG, GROUPS_CONFIG) for path in paths)
 
     def _rename(self) -> str:
-        """Return the `mv` commands that give the log files their names."""
         todo = dict(self._examination.facts.renamed.values())
         if any(is_remote(path) for path in todo):
             return LOOK_AT_ALL.format(target=self._target)
@@ -264,7 +262,6 @@ class Prescriber:
         return "\n".join(f"mv -n {quoted(path)} {quoted(right)}" for path, right in moves)
 
     def _copy_offsets(self, unread: UnreadOffsets | None) -> tuple[str, str]:
-        """Return the commands that let a broker with enableLmq find the offsets."""
         if unread is None or is_remote(unread.source):
             return LOOK_AT_ALL.format(target=self._target), OFFSETS_COPIED
         if not unread.has_entries:
@@ -277,7 +274,6 @@ class Prescriber:
         return "\n".join(commands), OFFSETS_COPIED
 
     def _correct_conf(self, group: Group) -> tuple[str, str]:
-        """Return the command that corrects wrong sizes in broker.conf."""
         has_defaults = all(one.actual == usual_size(one.key) for one in self._examination.wrong_sizes)
         more = LINES_TO_LEAVE_OUT if has_defaults else ""
         edits = []
@@ -289,10 +285,7 @@ class Prescriber:
         return f"sed -i.bak {' '.join(edits)} {quoted(path)}", CONF_CORRECTED.format(path=path, more=more)
 
     def _is_mended(self, group: Group) -> bool:
-        """Return whether the repair removes all findings of a code in `group.findings`.
-
-        The result is True if `group.findings` is empty.
-        """
+        # Return whether the repair removes all findings of a code in `group.findings`, if any.
         leaves = self._plan.repair.leaves if self._plan is not None else {}
         return not all(leaves.get(finding.code, 0) for finding in group.findings) or not group.findings
 
@@ -307,8 +300,8 @@ class Prescriber:
     def _set_offsets(self, group: Group) -> tuple[str, str]:
         """Return the commands that set each group back to its queues, and what follows.
 
-        If a group is ahead in all queues of a topic, one command without a queueId sets the offsets of all queues. The
-        end of a queue skips the messages that it has: they may be what the group waits for.
+        For a group that is ahead in all queues of a topic, one command without a queueId does. The end of a queue skips
+        the messages that it has: they may be what the group waits for.
         """
         facts = self._examination.facts
         of_users = [one for one in group.findings if not is_broker_group(self._owner(one))]
@@ -334,7 +327,6 @@ class Prescriber:
         return "\n".join(commands), choice + OFFSETS_SET
 
     def _set_forward(self, group: Group) -> str:
-        """Return the commands that set groups where they were."""
         return "\n".join(
             f"rmqctl config set-offset {self._target} --to {(one.queue_offset or 0) + one.count} --dry-run "
             f"{_names(self._owner(one), one.topic or '')} {one.queue_id}"
@@ -342,7 +334,6 @@ class Prescriber:
         )
 
     def _append_twins(self, group: Group) -> str:
-        """Return the commands that store each second message again."""
         offsets = [finding.physical_offset or 0 for finding in group.findings]
         target = self._target.removesuffix(" --follow-links")  # which append does not know
         return "\n".join(
@@ -369,14 +360,12 @@ class Prescriber:
         return "\n".join(commands), then
 
     def _owner(self, finding: Finding) -> str:
-        """Return the consumer group that is named in a finding about an offset."""
         place = (finding.path, finding.topic, finding.queue_id, finding.queue_offset)
         owners = self._examination.facts.owners.get(place, ())
         return next((one for one in owners if finding.detail.startswith(f"{one} is at ")), "")
 
 
 def _names(owner: str, topic: str) -> str:
-    """Return a group and a topic as words of a command line."""
     dash = "-- " if owner.startswith("-") or topic.startswith("-") else ""
     return f"{dash}{quoted(owner)} {quoted(topic)}"
 
@@ -384,8 +373,8 @@ def _names(owner: str, topic: str) -> str:
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
     """Return the better plan, the option for it, and a note on the rejected plan.
 
-    A plan without remaining findings is better than a plan with remaining findings. In all other cases, `--keep-going`
-    is better if it keeps more good messages or leaves fewer findings.
+    A plan without remaining findings is better than one with some. Otherwise `--keep-going` is better if it keeps more
+    good messages or leaves fewer findings.
     """
     plain, other = repairs.plain, repairs.keep_going
     if plain is None or other is None:

@@ -1,7 +1,7 @@
 """The situation of a store: its lagging groups and its expired files.
 
-A group that is behind is not damage, and a broker deletes old files every day. But an operator wants to know which
-groups are behind, and how many files have expired.
+Neither is damage, and a broker deletes old files every day. But an operator wants to know which groups are behind, and
+how many files have expired.
 """
 
 from __future__ import annotations
@@ -24,25 +24,19 @@ if TYPE_CHECKING:
 
 
 class GroupBehind(NamedTuple):
-    """The number of messages that a group has not consumed yet, including retries.
-
-    `at_least` says that a queue could not be read.
-    """
+    """The number of messages that a group has not consumed yet."""
 
     group: str
-    behind: int
-    at_least: bool
+    behind: int  # including retries
+    at_least: bool  # a queue could not be read
 
 
 class ExpiredFiles(NamedTuple):
-    """The files that a broker would delete if an hour of deleteWhen began now.
-
-    `waiting` counts messages in expired files that consumers or brokers still need.
-    """
+    """The files that a broker would delete if an hour of deleteWhen began now."""
 
     files: int
     bytes: int
-    waiting: PendingCounts
+    waiting: PendingCounts  # messages in them that consumers or brokers still need
 
 
 class Situation(NamedTuple):

@@ -36,38 +36,31 @@ LMQ_SINCE = 4, 9, 3
 
 
 class WrongSize(NamedTuple):
-    """A size in broker.conf, of a file or in slots, that no file has.
-
-    The simulated version reads `name`. `said_as` is the key that broker.conf has, at `line`: `name`, or a key that this
-    version ignores. The broker takes `taken`, and `files` files have `actual`, in `key.unit`.
-    """
+    """A size in broker.conf, of a file or in slots, that no file has."""
 
     key: SizeKey
-    name: str
-    said_as: str
+    name: str  # the key that the simulated version reads
+    said_as: str  # the key that broker.conf has: `name`, or one that this version ignores
     line: SizeLine
-    taken: int
-    actual: int
-    files: int
+    taken: int  # by the broker
+    actual: int  # in `key.unit`
+    files: int  # that have `actual`
 
 
 class UnreadOffsets(NamedTuple):
-    """Offsets of groups that only `source` has, and the broker reads `target`.
-
-    `has_entries` says whether `target` has offsets of others.
-    """
+    """Offsets of groups that only `source` has, and the broker reads `target`."""
 
     source: Path
     target: Path
-    has_entries: bool
+    has_entries: bool  # `target` has offsets of others
     missing: tuple[StoredOffset, ...]
 
 
 def audit_disk(store: ReadOnlyStore, profile: Profile) -> Iterator[Finding]:
     """Yield a finding if a broker takes no messages because a disk is full.
 
-    The disk of a copy says nothing about the broker: the disk counts where a broker holds the store, or where
-    broker.conf is given. Raises OSError.
+    The disk of a copy says nothing about the broker: it counts where a broker holds the store, or where broker.conf is
+    given. Raises OSError.
     """
     if not store.conf.path and store.lock_holder() is None:
         return
@@ -103,7 +96,7 @@ def usual_size(key: SizeKey) -> int:
 def fitting(store: ReadOnlyStore, version: str, wrong: Iterable[WrongSize]) -> ReadOnlyStore:
     """Return the store with the sizes that `version` reads.
 
-    Where broker.conf is wrong, those of the files count. The result is `store` itself if broker.conf is right.
+    Where broker.conf is wrong, those of the files count; where it is right, this is `store` itself.
     """
     if store.path.log_only:
         return store
@@ -116,8 +109,7 @@ def wrong_sizes(store: ReadOnlyStore, version: str) -> list[WrongSize]:
     """Return the wrong sizes of broker.conf, for a broker of `version`.
 
     A size is wrong if no file has it, and two files, or a key that the version ignores, agree on another one. One index
-    file is enough, because it says its own number of slots.
-    Raises OSError.
+    file is enough, because it says its own number of slots. Raises OSError.
     """
     found, lines = [], store.conf.size_lines
     read = conf_as_read(store.conf, version)
@@ -166,8 +158,7 @@ def _distances(store: ReadOnlyStore, key: SizeKey) -> set[int]:
 def unread_offsets(store: ReadOnlyStore, version: str) -> UnreadOffsets | None:
     """Return the group offsets that a broker with enableLmq does not read.
 
-    The result is None if it has them all in lmqConsumerOffset.json, or if `version` is before 4.9.3, which does not
-    know enableLmq.
+    None if it has them all in lmqConsumerOffset.json, or if `version` is before 4.9.3, which does not know enableLmq.
     """
     if not store.conf.enable_lmq or number_of(version) < LMQ_SINCE:
         return None

@@ -1,6 +1,6 @@
 """Batch consume queues (5.x, queue.type=BatchCQ), rebuilt from the log.
 
-The properties of a record contain the number of messages in the record, so records are read one by one.
+Records are read one by one, because their number of messages is in the properties.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BatchQueueBuilder:
         self._wanted: list[bool] = []
 
     def put(self, described: DispatchColumns) -> None:
-        """Add units for the next messages of the log. Messages must be in log order."""
+        """Add units for the next messages of the log, in log order."""
         self._wanted += map(self._is_wanted, self._keys[len(self._wanted) :])
         if not any(self._wanted):
             return
@@ -89,11 +89,11 @@ class BatchQueueBuilder:
         self._append(queue, units)
 
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
-        """Correct wrong queue offsets of units. Return the number of corrections.
+        """Correct wrong queue offsets of units, and return how many.
 
-        `end` is the queue offset after the queue's last unit (None: the queue has no units yet). A queue offset is
-        wrong if the previous unit and the next unit show another queue offset. No checksum covers QUEUEOFFSET. Without
-        the correction, one damaged bit in a QUEUEOFFSET would change all later queue offsets.
+        `end` is the queue offset after the queue's last unit (None: it has none yet). A queue offset is wrong if the
+        units before and after show another one. No checksum covers QUEUEOFFSET: uncorrected, one damaged bit in it
+        would change all later queue offsets.
         """
         found = 0
         for at, unit in enumerate(units):
@@ -110,8 +110,8 @@ class BatchQueueBuilder:
     def _expected(self, key: QueueKey, unit: Row, after: Rows) -> int:
         """Return the queue offset of the first batch of a queue.
 
-        The result is usually the queue offset in the batch. The next two batches can show that the queue offset in the
-        batch is too high. A queue offset that seems too low may be right, because the next batches may be lost.
+        It is usually the one in the batch. The next two batches can show that this is too high. One that seems too low
+        may be right, because the next batches may be lost.
         """
         base = int(unit["baseOffset"])
         if len(after) < 2 or int(after[1]["baseOffset"]) != int(after[0]["baseOffset"]) + int(after[0]["count"]):
@@ -120,10 +120,7 @@ class BatchQueueBuilder:
         return expected if base > expected or base < 0 or self._shown(key, unit) == expected else base
 
     def _shown(self, key: QueueKey, built: Row) -> int:
-        """Return the first queue offset of a batch in the existing queue.
-
-        If the existing queue has no unit for the batch, the result is the queue offset in the batch itself.
-        """
+        # Return the first queue offset of a batch in the existing queue, or else its own.
         before, at = self._before.queues.get(key), int(built["physicalOffset"])
         if isinstance(before, BatchConsumeQueue):
             unit = before.first_where(lambda unit: unit.physical_offset >= at)

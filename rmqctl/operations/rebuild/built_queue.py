@@ -1,7 +1,6 @@
 """One rebuilt consume queue.
 
-If the queue has a writer, the units of the queue are written to files. The units are compared with the units of the
-existing queue.
+Its units are compared with those of the existing queue, and with a writer also written to files.
 """
 
 from __future__ import annotations
@@ -54,17 +53,17 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def key(self) -> QueueKey:
-        """Return the topic and queueId."""
+        """The topic and queueId."""
         return self.topic, self.queue_id
 
     @property
     def units(self) -> int:
-        """Return how many units the queue has."""
+        """How many units the queue has."""
         return self.max_offset - self.min_offset
 
     @property
     def unplaced(self) -> int:
-        """Return how many messages have no unit (`duplicates` and `earlier`)."""
+        """How many messages have no unit (`duplicates` and `earlier`)."""
         return self.duplicates + self.earlier
 
     def add(self, units: Rows, max_offset: int, store_timestamp: int) -> None:
@@ -85,10 +84,9 @@ class QueueCounts(msgspec.Struct):
 class BuiltQueue:
     """Receives the next units of a queue that is being rebuilt.
 
-    `put` gives the first unit the queue offset `counts.max_offset`. Without a `writer`, units are compared, but not
-    written. `log` is the range of physical offsets in the log. `kept` keeps the units, too. `extension` is the consume
-    queue extension of the existing queue. If an existing unit has an address in `extension`, the tagsCode at the
-    address is compared. Methods raise OSError.
+    `put` gives the first unit the queue offset `counts.max_offset`. Without a `writer`, units are only compared. `log`
+    is the range of physical offsets in the log. `kept` keeps the units, too. `extension` is that of the existing queue:
+    of a unit with an address in it, the tagsCode there is compared. Methods raise OSError.
     """
 
     __slots__ = ("_before", "_extension", "_kept", "_log", "_writer", "counts")
@@ -136,7 +134,7 @@ class BuiltQueue:
 def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter | None, counts: QueueCounts) -> None:
     """Close the files of a rebuilt queue, if any were written.
 
-    The mtime of the last queue file becomes the store time of the queue's last message. Raises OSError.
+    The mtime of the last one becomes the store time of the queue's last message. Raises OSError.
     """
     if writer is not None:
         if writer.queue.last is not None:
@@ -174,18 +172,18 @@ def without_addresses(units: Rows, extension: ConsumeQueueExt | None, unknown: i
 
 
 def is_unit(units: Rows) -> Flags:
-    """Return, for each unit, whether the unit represents a message.
+    """Return, for each of UNITS, whether it represents a message.
 
-    A unit represents a message if the unit is in use and is not a pre-blank. `units` is a numpy array of UNITS.
+    It does if it is in use and is not a pre-blank.
     """
     found: Flags = (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)
     return found
 
 
 def lead_into(units: Rows, log: range) -> Flags:
-    """Return, for each unit, whether the unit points to a message of the log.
+    """Return, for each of UNITS, whether it points to a message of the log.
 
-    `units` is a numpy array of UNITS. `log` is the range of physical offsets in the log.
+    `log` is the range of physical offsets in the log.
     """
     return is_unit(units) & (units["physicalOffset"] >= log.start) & (units["physicalOffset"] < log.stop)
 

@@ -1,6 +1,6 @@
 """Write index files in a thread, while queues are rebuilt from the same messages.
 
-The thread saves time, because the kernel that fills the index runs without Python's lock (GIL).
+This saves time, because the kernel that fills the index runs without Python's lock (GIL).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class IndexCounts(msgspec.Struct):
     end_timestamp: int = 0  # of the last index file
 
     def add(self, messages: Rows, in_a_file: int) -> None:
-        """Count the entries of messages. A full file has `in_a_file` entries."""
+        """Count the entries of messages; a full file has `in_a_file` entries."""
         counts, before = messages["hashes_count"], self.entries
         self.entries += int(counts.sum())
         if self.entries == before:
@@ -52,9 +52,8 @@ class IndexCounts(msgspec.Struct):
 class IndexBuilder:
     """Counts the index entries of messages, and lets `writer` write them in a thread.
 
-    Without a `writer`, entries are only counted. A full index file has `in_a_file` entries. Messages must be added
-    inside a `with` block of the IndexBuilder. Methods raise OSError. `put` may raise an error that belongs to an
-    earlier call of `put`.
+    Without a `writer`, entries are only counted. A full index file has `in_a_file` entries. Add messages inside a
+    `with` block. Methods raise OSError; that of `put` may belong to an earlier `put`.
     """
 
     def __init__(self, writer: IndexWriter | None, counts: IndexCounts, in_a_file: int) -> None:
@@ -74,7 +73,7 @@ class IndexBuilder:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def put(self, described: DispatchColumns) -> None:
-        """Add index entries for the keys of messages. Messages must be in log order."""
+        """Add index entries for the keys of messages, in log order."""
         described = self._not_passed.take(described)
         if len(described.messages):
             self.counts.add(described.messages, self._in_a_file)

@@ -34,8 +34,8 @@ _ROOM_OF_UNIT = CQ_UNIT.size + 8  # the unit and its message's store time
 class QueueBuilder:
     """Builds the queues for which `builds` returns True.
 
-    `open_queue` returns the receiver of a queue's units. The windows of all queues together need 16 MiB, or more if the
-    store has more than 37,000 queues. Methods raise OSError.
+    `open_queue` returns the receiver of a queue's units. The windows of all queues need 16 MiB, or more for over 37,000
+    queues. Methods raise OSError.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class QueueBuilder:
         self._make_windows(max(WINDOWS_FIRST, len(log.store.queues)))
 
     def put(self, described: DispatchColumns) -> None:
-        """Add units for the next messages of the log. Messages must be in log order."""
+        """Add units for the next messages of the log, in log order."""
         self._place(described.messages)
         self._count_left_out(described.messages)
 
@@ -93,7 +93,6 @@ class QueueBuilder:
         self._states[number]["kind"], self._states[number]["fill"] = DISORDERED, 0
 
     def _differs(self, queue: BuiltQueue, log: range) -> bool:
-        """Return whether existing units lead to messages at other places."""
         counts, before = queue.counts, self._log.store.queues.get(queue.counts.key)
         beside = range(counts.min_offset), range(counts.max_offset, PLACES_MAX)
         return counts.moved > 0 or count_leading(before, log, *beside) > 0
@@ -109,7 +108,6 @@ class QueueBuilder:
                 self._decide(int(messages[row]["queue"]), int(messages[row]["queue_offset"]))
 
     def _place_multi_dispatch(self, physical_offset: int) -> None:
-        """Place units for one message in the light queues that the message names."""
         for row, is_left_out in self._log.light_rows(physical_offset, self._is_open):
             number = int(row[0]["queue"])
             if is_left_out and self._builds(self._keys[number]):

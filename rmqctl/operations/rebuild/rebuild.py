@@ -1,15 +1,15 @@
 """Consume queues and index, rebuilt from the log in a separate folder.
 
 `rmqctl.operations.rebuild.rebuild_plan` plans how the new files replace the old files of the store. The log is read
-once, and once more if a queue is disordered (`rmqctl.operations.rebuild.places`). Several threads can scan the log
-(`RepairedLog`). The calling thread places the units (`QueueBuilder`), and one more thread writes the index entries
-(`IndexBuilder`). Each new file is written once, from its first byte to its last byte (`StagedFiles`). The memory use
-does not depend on the size of the log, but of a disordered queue, a rebuild keeps some bytes for each message.
+once, and once more if a queue is disordered (`rmqctl.operations.rebuild.places`). Several threads can scan it
+(`RepairedLog`); the calling thread places the units (`QueueBuilder`), and one more thread writes the index entries
+(`IndexBuilder`). Each new file is written once, from its first byte to its last (`StagedFiles`). The memory use does
+not depend on the size of the log, except for some bytes for each message of a disordered queue.
 
-A rebuilt queue begins with its first message that still exists. Expired messages get no unit. An empty queue without
-messages in the log stays unchanged. A queue without messages in the log stays unchanged if its last unit points before
-the log's start, or to damage. If topics.json lists topics, all other topics count as deleted. A rebuild creates no
-queues for deleted topics, and removes their queues only if the topic is named: an entry of topics.json can be lost.
+A rebuilt queue begins with its first message that still exists: expired messages get no unit. A queue without messages
+in the log stays unchanged if it is empty, or if its last unit points before the log's start, or to damage. If
+topics.json lists topics, all others count as deleted. A rebuild creates no queues for them, and removes their queues
+only if the topic is named: an entry of topics.json can be lost.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 class StagedFiles:
     """Opens the new files of a store in `storage`, and checks them.
 
-    The files have the sizes of `geometry`. If the rebuild already has units of a queue, its files go on behind them;
-    other files in the queue's folder are deleted. Methods raise OSError.
+    They have the sizes of `geometry`. If the rebuild already has units of a queue, its files go on behind them; other
+    files in the queue's folder are deleted. Methods raise OSError.
     """
 
     def __init__(self, storage: StagingStorage, geometry: Geometry, wanted: WantedQueues) -> None:
@@ -178,11 +178,11 @@ class Rebuilt:
 class Rebuild:
     """Rebuilds the selected queues and the index of `store` from its log.
 
-    The new files are written to the folder `staging`. If `staging` is None, the rebuild writes no files, but counts
-    messages and compares units. `begin` and `end` are physical offsets of records. By default, the rebuild reads the
-    whole log, with `threads` threads; once more if a queue is disordered that is not in `disordered`. `placeholders`
-    replace damaged records. `units` keeps the units of the disordered queues. New units are compared with the existing
-    queues, and with `compares_index`, the existing index with the log. Methods raise OSError.
+    The new files are written to the folder `staging`; if it is None, messages are only counted, and units compared.
+    `begin` and `end` are physical offsets of records. By default, the whole log is read, with `threads` threads; once
+    more if a queue is disordered that is not in `disordered`. `placeholders` replace damaged records. `units` keeps the
+    units of the disordered queues. New units are compared with the existing queues, and with `compares_index`, the
+    existing index with the log. Methods raise OSError.
     """
 
     def __init__(
@@ -220,16 +220,16 @@ class Rebuild:
 
     @staticmethod
     def warm_up(size: int | None = None) -> None:
-        """Compile or load the kernels, unless `size` says that the store is small.
+        """Compile or load the kernels, unless the store is small.
 
         `size` is in bytes. The first compilation takes some seconds.
         """
         warm_up(scan, dispatch_scan, cq_unit_build, index_build, size=size)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Read the log, and build the queues and the index from the log.
+        """Read the log, and build the queues and the index from it.
 
-        Returns False if `is_over` stopped the rebuild before its end. A stopped rebuild can be continued.
+        Returns False if `is_over` stopped it before its end; it can then be continued.
         """
         self.warm_up(self._store.allocated)
         if self._compares_index and self._store.index.files:
@@ -256,8 +256,7 @@ class Rebuild:
     def go_on(self) -> int:
         """Load the state of an interrupted rebuild; return how many queues it has.
 
-        After `go_on`, `run` continues the interrupted rebuild. Raises BadRequest if the interrupted rebuild cannot be
-        continued.
+        `run` then continues it. Raises BadRequest if it cannot be continued.
         """
         if self.staged is None:
             raise ValueError("nothing is written")
@@ -289,7 +288,7 @@ class Rebuild:
     def files_are_right(self, key: QueueKey) -> bool:
         """Return whether a queue's files have names and lengths that brokers accept.
 
-        The result is False if the queue does not exist.
+        False if the queue does not exist.
         """
         queue = self._store.queues.get(key)
         if queue is None:
@@ -299,7 +298,6 @@ class Rebuild:
         return not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files)
 
     def _see(self, item: Blank | Damage | RecordRun) -> None:
-        """Process the next item of the log."""
         for described in self.log.described(item):
             self._put(described)
             if not isinstance(item, Damage):
@@ -364,11 +362,8 @@ class Rebuild:
             self._sort_others(strays)
 
     def _sort_others(self, strays: Strays) -> None:
-        """Decide which queues stay unchanged, and which queues are deleted.
-
-        The queues of a topic that topics.json does not list stay unless the topic is named: the entry may be lost, and
-        the queues are then the only trace of the topic.
-        """
+        # queues of a topic that topics.json does not list stay unless the topic is named: the entry may be lost, and
+        # the queues are then the only trace of the topic
         made = {counts.key for counts in self.result.queues}
         for key, queue in self._store.queues.items():
             if key in made or not self.selection.selects(key):

@@ -1,8 +1,8 @@
 """A rebuild by another process, such as a task of Spark.
 
-The process builds the new files in a folder of its own, below the staging folder, because Spark can run a task again
-while the first run still writes. The driver moves the files of one run into the staging folder. If the process may not
-write there, the driver rebuilds the store itself.
+It builds the new files in a folder of its own, below the staging folder, because Spark can run a task again while the
+first run still writes. The driver moves the files of one run into the staging folder. If the process may not write
+there, the driver rebuilds the store itself.
 """
 
 from __future__ import annotations

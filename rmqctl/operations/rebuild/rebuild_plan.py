@@ -44,23 +44,17 @@ NAMES_OF_COUNTS = {"kept": "keptUnits"}  # JSON names of QueueCounts; other name
 
 
 class QueuePlan(NamedTuple):
-    """One queue, before and after the rebuild.
-
-    `min_offset` and `max_offset` are queue offsets after the rebuild. `units_now` counts the units that a broker serves
-    before the rebuild. `differ` counts units that the rebuild changes. `moved` counts queue offsets that will lead to
-    another message than before, or to no message. `counts` has details of the new queue. `counts` is None if the queue
-    is deleted.
-    """
+    """One queue, before and after the rebuild."""
 
     topic: str
     queue_id: int
-    min_offset: int
-    max_offset: int
+    min_offset: int  # queue offset after the rebuild
+    max_offset: int  # queue offset after the rebuild
     units: int
-    units_now: int
-    differ: int
-    counts: QueueCounts | None = None
-    moved: int = 0
+    units_now: int  # that a broker serves before the rebuild
+    differ: int  # units that the rebuild changes
+    counts: QueueCounts | None = None  # of the new queue; None: the queue is deleted
+    moved: int = 0  # queue offsets that will lead to another message than before, or to no message
 
     def to_json(self) -> dict[str, Any]:
         """Return the queue as `rebuild -o json` prints it."""
@@ -104,7 +98,6 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
 
 
 def _served(queue: UnitQueue | None, log_begin: int) -> range:
-    """Return the queue offsets that a broker serves from an existing queue."""
     return range(*queue.min_and_max(log_begin)) if queue is not None else range(0)
 
 
@@ -120,10 +113,7 @@ def _differ(queue: UnitQueue | None, counts: QueueCounts, now: range) -> int:
 
 
 def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
-    """Return a repair plan that rebuilds the queues.
-
-    The simulation of a broker's start needs a repair plan.
-    """
+    """Return a repair plan that rebuilds the queues, to simulate a broker's start."""
     result = rebuild.result
     made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
     others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
@@ -143,8 +133,8 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
 def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Sequence[QueuePlan]) -> RepairPlan:
     """Return `plan` with losses and notes for the rebuilt queues, in their order.
 
-    If two messages have the same queue offset, the message without a unit counts as lost. Brokers do not serve a
-    message without a unit, but the bytes of the message stay in the log.
+    If two messages have the same queue offset, the one without a unit counts as lost: brokers do not serve it, but its
+    bytes stay in the log.
     """
     made = {queue.counts.key: (queue.counts, queue.moved) for queue in rebuilt if queue.counts is not None}
     counts = [of for of, _ in made.values()]
@@ -251,10 +241,7 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
 
 
 def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
-    """Yield the changes that replace the index folder and set indexMsgTimestamp.
-
-    indexMsgTimestamp becomes the end timestamp of the last full index file, as in a broker.
-    """
+    # as in a broker, indexMsgTimestamp becomes the end timestamp of the last full index file
     yield Install(store_path.INDEX, staging, store_path.INDEX)
     checkpoint = store.checkpoint()
     if checkpoint is not None and checkpoint.index_msg_timestamp != rebuild.result.index.full_until:

@@ -172,10 +172,9 @@ class RepairedLog:
         return self._placeholders.message_at(physical_offset) or self.store.commit_log.message_at(physical_offset)
 
     def light_rows(self, physical_offset: int, is_wanted: Callable[[int], bool]) -> Iterator[tuple[Rows, bool]]:
-        """Yield a row for each light queue that the message at an offset names.
+        """Yield a row of DISPATCH_COLUMNS for each light queue of a message.
 
-        The row is one of DISPATCH_COLUMNS. The flag says whether later versions leave the message's topic out.
-        `is_wanted` gets the number of a queue.
+        The flag says whether later versions leave the message's topic out. `is_wanted` gets the number of a queue.
         """
         message = self.message_at(physical_offset)
         if message is None:
@@ -194,8 +193,7 @@ class RepairedLog:
     def delay_of(self, queue_id: int) -> int:
         """Return the delay (ms) of a queue of SCHEDULE_TOPIC_XXXX.
 
-        The queueId is the level minus 1. The last unit of the queue shows the delay; if not, the store's configuration
-        says it.
+        The queueId is the level minus 1. The last unit of the queue shows the delay, or else the store's configuration.
         """
         queue, configured = self.store.queue(SCHEDULE_TOPIC, queue_id), self.store.conf.delays_ms
         last = queue.last() if isinstance(queue, ConsumeQueue) else None

@@ -20,20 +20,15 @@ FOLDER_NAME_MAX = 255  # bytes
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The parts to rebuild: queues, the index, or both.
-
-    `topic` selects the queues of one topic. `topic` and `queue_id` together select one queue. `keys` selects a set of
-    queues. If `topic`, `queue_id` and `keys` are None, all queues are selected. With `all_topics`, the rebuild includes
-    queues of deleted topics. With `tags`, the index has entries for TAGS (`rmqctl.store.read.index.tag_index`).
-    """
+    """The parts to rebuild: queues, the index, or both."""
 
     queues: bool = True
     index: bool = True
-    topic: str | None = None
-    queue_id: int | None = None
-    all_topics: bool = False
-    keys: frozenset[QueueKey] | None = None
-    tags: bool = False
+    topic: str | None = None  # only its queues
+    queue_id: int | None = None  # with `topic`: only this queue
+    all_topics: bool = False  # also queues of deleted topics
+    keys: frozenset[QueueKey] | None = None  # only these queues
+    tags: bool = False  # the index has entries for TAGS (`rmqctl.store.read.index.tag_index`)
 
     def selects(self, key: QueueKey) -> bool:
         """Return whether a queue is selected by its topic and queueId."""

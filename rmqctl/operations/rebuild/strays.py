@@ -1,8 +1,8 @@
 """Strays: records that a flipped bit keeps from their queue.
 
-The existing queue has a unit for a stray, and its position, size and queue offset are those of the record. But the
-record names another topic or queueId, or its SYSFLAG makes it a prepared or rollback record, for which brokers write no
-units. Brokers serve strays to consumers, because they look only at the unit. Therefore a rebuild keeps these units.
+The existing queue has a unit for a stray, with its position, size and queue offset. But the record names another topic
+or queueId, or its SYSFLAG makes it a prepared or rollback record, for which brokers write no units. Brokers serve
+strays to consumers, because they look only at the unit. Therefore a rebuild keeps these units.
 """
 
 from __future__ import annotations
@@ -28,13 +28,10 @@ if TYPE_CHECKING:
 
 
 class Stray(NamedTuple):
-    """A record with one damaged bit in its topic or queueId.
+    """A record with one damaged bit in its topic or queueId."""
 
-    `said` is the queue that the record names. `of` is the queue whose unit points to the record.
-    """
-
-    said: QueueKey
-    of: QueueKey
+    said: QueueKey  # the queue that the record names
+    of: QueueKey  # the queue whose unit points to the record
     physical_offset: int
 
     def __str__(self) -> str:
@@ -76,8 +73,8 @@ class Strays:
     def made(self, counts: QueueCounts, stays: Callable[[QueueKey], bool]) -> Stray | None:
         """Return the stray that alone makes a queue, or None if other records do, too.
 
-        A unit of another queue leads to the record. The other queue must stay: `stays` returns True for it, or it has
-        this unit alone.
+        A unit of another queue leads to it. That queue must stay: `stays` returns True for it, or it has this unit
+        alone.
         """
         queues, last = self._before.queues, counts.max_offset - 1
         if counts.key in queues or counts.units - counts.repeated - counts.kept != 1 or not queues:
@@ -95,7 +92,7 @@ class Strays:
     def fills(self, key: QueueKey, unit: CqUnit, made: Collection[QueueKey]) -> bool:
         """Return whether `unit` is its queue's only one, and leads to a stray.
 
-        The result is False if the queue that the record names is in `made`.
+        False if the queue that the record names is in `made`.
         """
         stray = self._at(key, unit) if self._is_lone(key, unit) else None
         return stray is not None and (stray.topic, stray.queue_id) not in made

@@ -22,37 +22,33 @@ NEW_FILE = "checkpoint"  # in the journal's staging
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """The checkpoint `before` and `after` the change.
-
-    Times are in ms since 1970, offsets in bytes. `size` is the length of the checkpoint file in bytes, or None if the
-    checkpoint file does not exist.
-    """
+    """The checkpoint `before` and `after` the change (ms since 1970, bytes)."""
 
     before: Checkpoint
     after: Checkpoint
-    size: int | None
+    size: int | None  # of the checkpoint file in bytes; None: it does not exist
 
     @property
     def is_new(self) -> bool:
-        """Return whether the checkpoint file is missing, or too short for its fields."""
+        """Whether the checkpoint file is missing, or too short for its fields."""
         return self.size is None or self.size < CHECKPOINT.size
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the checkpoint file has the length that brokers use."""
+        """Whether the checkpoint file has the length that brokers use."""
         return self.size == CHECKPOINT_FILE_SIZE
 
     @property
     def summary(self) -> str:
-        """Return one line of text that names the changed fields."""
+        """Name the changed fields, in one line."""
         pairs = zip(CHECKPOINT.fields, self.before, self.after, strict=True)
         return ", ".join(f"{field.name} = {new}" for field, old, new in pairs if old != new)
 
     def changes(self, staging: Path) -> list[Change]:
         """Return the changes to the checkpoint file's fields and length.
 
-        Only fields with a new value are written. The bytes after the fields do not change. If `is_new` is True, the new
-        file from `build` replaces the checkpoint file.
+        Only fields with a new value are written, and the bytes after the fields stay. If `is_new`, the new file from
+        `build` replaces the checkpoint file.
         """
         if self.is_new:
             return [Install(CHECKPOINT_NAME, staging, NEW_FILE)]

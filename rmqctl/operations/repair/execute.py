@@ -1,8 +1,7 @@
 """Execute a repair plan.
 
-A repair first builds new queues and a new index in a separate folder. After the new files are built, one journal makes
-all changes of the repair. If a crash leaves the changes incomplete, `rmqctl undo` restores the store (see
-`rmqctl.store.journal.transaction`).
+New queues and a new index are first built in a separate folder; then one journal makes all changes of the repair. If a
+crash leaves the changes incomplete, `rmqctl undo` restores the store (see `rmqctl.store.journal.transaction`).
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ def build(store: ReadOnlyStore, plan: RepairPlan, threads: int, staging: Path) -
 
 
 def _outermost(changes: list[Change]) -> list[Change]:
-    """Return the changes without deletions inside deleted or replaced folders.
+    """Leave out deletions inside deleted or replaced folders.
 
-    The files in a deleted or replaced folder are moved with the folder.
+    The files there are moved with the folder.
     """
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
     return [
@@ -54,8 +53,6 @@ def _outermost(changes: list[Change]) -> list[Change]:
 
 
 class _Changes:
-    """Builds new files in `staging`, and turns a plan's steps into changes."""
-
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, staging: Path, threads: int) -> None:
         self._store = store
         self._plan = plan
@@ -64,10 +61,7 @@ class _Changes:
         self._index_time: int | None = None
 
     def in_order(self) -> Iterator[Change]:
-        """Yield the changes in the order of the plan.
-
-        The changes of all rebuild steps are yielded at the first rebuild step.
-        """
+        # the changes of all rebuild steps are yielded at the first rebuild step
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []
         for step in plan.steps:

@@ -59,7 +59,7 @@ class KeptLog:
         self.oldest = self.oldest or int(stored[np.argmax(stored != 0)])
 
     def take_damage(self, damage: Damage) -> None:
-        """Take a damaged place that stays as it is. A unit may lead to the message in it."""
+        """Take a damaged place that stays; a unit may lead to the message in it."""
         self._damages.append(damage)
         described = self.queues.damage(damage)
         if described is not None:

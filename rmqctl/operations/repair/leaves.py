@@ -31,7 +31,7 @@ def findings_after(
 ) -> Counter[str]:
     """Count the findings of `kept`, and beside the log, that remain after `plan`.
 
-    `unchanged` are the queues whose findings no rebuild can repair. Findings of rebuilt queues are not counted. Raises
+    `unchanged` are the queues whose findings no rebuild can repair. Those of rebuilt queues are not counted. Raises
     OSError.
     """
     found = Counter(damage.code for damage in kept.damages(plan.max_phy_offset))
@@ -55,7 +55,7 @@ def findings_after(
 def _foreign(store: ReadOnlyStore, plan: RepairPlan) -> Iterator[str]:
     """Yield the codes of the foreign files that stay.
 
-    The repair may delete a foreign file, or its whole folder.
+    The repair may delete one, or its whole folder.
     """
     gone = {step.action.path for step in plan.steps if isinstance(step.action, Delete)}
     gone |= {

@@ -1,6 +1,6 @@
 """Count messages that have units, but no bytes in any log file.
 
-Messages without bytes in any log file were lost before the repair.
+They were lost before the repair.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> d
 def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[str, int] | None = None) -> int:
     """Count messages in [begin, end) of the log, by the units of the queues.
 
-    `only` is the single queue to count (None: all queues). Light queues (LMQ) do not count, because each light message
-    has a unit in the queue of its topic. Raises OSError.
+    `only` is the single queue to count (None: all). Light queues (LMQ) do not count, because each light message has a
+    unit in the queue of its topic. Raises OSError.
     """
     queues = store.queues if only is None else {key: store.queues[key] for key in [only] if key in store.queues}
     count = 0
@@ -55,7 +55,7 @@ def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[
 def _holes(files: MappedFileQueue) -> Iterator[tuple[int, int]]:
     """Yield the range [begin, end) of each gap between or after log files.
 
-    Offsets before the first log file are not a gap, because the log begins with its first file.
+    The log begins with its first file: what is before is no gap.
     """
     for file, following in pairwise(files.files):
         if file.end < following.file_from_offset:

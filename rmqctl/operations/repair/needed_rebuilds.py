@@ -1,7 +1,7 @@
 """The rebuilds that a repair plan needs.
 
-Only a trial rebuild shows which rebuilds are needed. If the trial rebuild changes nothing in a queue, the plan does not
-rebuild the queue. The log is the cause of findings about an unchanged queue.
+Only a trial rebuild shows them. A queue in which it changes nothing is not rebuilt: the log is the cause of its
+findings.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def note_of_gap(store: ReadOnlyStore, gap: Damage) -> str:
-    """Return the note on a gap in the log. Consumers silently skip gaps of the log."""
+    """Return the note on a gap in the log, which consumers silently skip."""
     count = messages_between(store, gap.physical_offset, gap.end)
     files = counted(-(-gap.size // store.commit_log.queue.file_size), "file")
     lost = counted(count, "message") if count else "messages that no queue knows of"
@@ -40,8 +40,8 @@ def note_of_gap(store: ReadOnlyStore, gap: Damage) -> str:
 def notes_of_misplaced(store: ReadOnlyStore, damages: Iterable[Damage]) -> Iterator[str]:
     """Yield a note on records whose PHYSICALOFFSET differs from their position.
 
-    Brokers serve the record if a unit points to the record. If a broker dispatches the record again, the unit points to
-    PHYSICALOFFSET instead.
+    Brokers serve such a record if a unit points to it. If it is dispatched again, its unit points to PHYSICALOFFSET
+    instead.
     """
     without_own_unit: dict[QueueKey, list[int]] = {}
     for message in (damage.message for damage in damages if damage.code == MISPLACED):
@@ -102,7 +102,7 @@ def notes_of_passed_over(store: ReadOnlyStore, places: int) -> Iterator[str]:
 def notes_of_version(store: ReadOnlyStore) -> Iterator[str]:
     """Yield a note if `abort` is the only sign that 5.x wrote the store.
 
-    Each start of a 5.x broker creates `abort.bak`, but a copy of a store may lack `abort.bak`.
+    Each start of a 5.x broker creates `abort.bak`, but a copy of a store may lack it.
     """
     if signs_of_5(store) == [store_path.PID_IN_ABORT]:
         yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"

@@ -57,7 +57,7 @@ class PresentStart:
 
     @property
     def scanning(self) -> list[RestartSimulation]:
-        """Return the simulations that must see the scan of the log."""
+        """The simulations that must see the scan of the log."""
         is_one = self.corrected is self.now or self.now.refused is not None
         return [self.corrected] if is_one else [self.now, self.corrected]
 
@@ -115,8 +115,8 @@ def is_short_file(log: MappedFileQueue, damage: Damage) -> bool:
 def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
     """Return the store in a state that a broker loads.
 
-    The returned store has no foreign files. All files of the log and the queues have the right length. Short files are
-    extended with zeros. The changes exist in memory, not on disk. Raises OSError.
+    Foreign files are gone, and all files of log and queues have the right length, extended with zeros if need be. All
+    this is in memory, not on disk. Raises OSError.
     """
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]

@@ -1,6 +1,6 @@
 """Check whether `replicate` could continue the copy in an existing store.
 
-The check does not change the store, and does not acknowledge any put on the master.
+This does not change the store, and does not acknowledge any put on the master.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WAIT = 0.1  # seconds to wait for bytes
 def check_can_continue(root: Path, master: Master, asked: LogRange, threads: int, *, may_connect: bool) -> None:
     """Check whether `replicate` would continue a store.
 
-    If `may_connect` is True, the end of the store is compared with the master's log. Raises BadRequest if the file
-    sizes differ. Raises NeedsRecovery if the store is damaged, if the master has deleted needed log files, or if the
-    logs differ. Raises PeerError if the master breaks the protocol. Consume queue extensions are not checked.
+    With `may_connect`, the end of the store is compared with the master's log. Raises BadRequest if the file sizes
+    differ. Raises NeedsRecovery if the store is damaged, if the master has deleted needed log files, or if the logs
+    differ. Raises PeerError if the master breaks the protocol. Consume queue extensions are not checked.
     """
     end = end_after_start(root, master, threads)
     if end is None:

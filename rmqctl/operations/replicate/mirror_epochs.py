@@ -28,8 +28,8 @@ class MirrorEpochs:
     def check(self, epochs: list[EpochEntry], address: str) -> None:
         """Raise NeedsRecovery if the master lacks the mirror's last epoch.
 
-        If the master lacks the epoch, mirror and master have different logs. Raises Unreadable if the mirror's file and
-        its `.bak` cannot be read.
+        Mirror and master then have different logs. Raises Unreadable if the mirror's file and its `.bak` cannot be
+        read.
         """
         own = self._read()
         if own and own[-1] not in epochs:

@@ -28,8 +28,7 @@ FINDINGS_MAX = 10_000  # further findings are only counted
 class WireAudit:
     """Checks the log of `master` in the range `asked`, until `is_over` returns True.
 
-    The attributes of the object are the result of the check. `ok_up_to` is the physical offset up to which all records
-    are good.
+    The attributes are the result.
     """
 
     master: Master
@@ -40,7 +39,7 @@ class WireAudit:
     progress: Progress = field(default_factory=Progress)
     findings: list[Finding] = field(default_factory=list)
     damages: int = 0
-    ok_up_to: int = 0
+    ok_up_to: int = 0  # physical offset up to which all records are good
 
     @staticmethod
     def warm_up() -> None:

@@ -16,7 +16,7 @@ class Access:
     """The address to listen on, and the networks that may connect.
 
     `address` is the IP address of `host`. Without `networks`, only loopback addresses may connect. Raises BadRequest if
-    `host` is not a single address of this machine. Raises BadRequest if `host` is not loopback and `networks` is empty.
+    `host` is not a single address of this machine, or if it is not loopback and `networks` is empty.
     """
 
     def __init__(self, host: str, networks: Sequence[Network] = ()) -> None:
@@ -35,7 +35,7 @@ class Access:
     def accepts(self, host: str) -> bool:
         """Return whether a client with the IP address `host` may connect.
 
-        The result is False for a host name.
+        A host name may not.
         """
         try:
             address = ipaddress.ip_address(host)

@@ -1,6 +1,6 @@
 """The configuration that a slave takes from its master.
 
-In a slave, RocketMQ's class SlaveSynchronize requests the configuration.
+A slave's SlaveSynchronize requests it:
 
 | request | file in config/ | a slave |
 |---|---|---|
@@ -12,9 +12,9 @@ In a slave, RocketMQ's class SlaveSynchronize requests the configuration.
 | 60 (5.x) | timercheck | replaces its file |
 | 61 (5.x) | timermetrics | replaces its file |
 
-If topics.json or subscriptionGroup.json is missing or empty, the answer is an error, and the slave keeps its own table.
-An empty table would make the slave delete its own table. The answer to request 21 lacks the static topics of 5.x,
-because a slave does not store static topics.
+If topics.json or subscriptionGroup.json is missing or empty, the answer is an error, and the slave keeps its own table:
+an empty one would make it delete its own. The answer to request 21 lacks the static topics of 5.x, because a slave does
+not store them.
 """
 
 from __future__ import annotations
@@ -54,16 +54,12 @@ NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # a slave of 5.x
 
 
 class Table(NamedTuple):
-    """A config file that answers a request.
-
-    Without the file, the answer is the table `usual`, or an error if `usual` is None. If `is_sent_as_it_is` is set, the
-    file is sent byte for byte, because a slave stores the bytes without a check.
-    """
+    """A config file that answers a request."""
 
     name: str
     key: str
-    usual: Mapping[str, Any] | None
-    is_sent_as_it_is: bool = False
+    usual: Mapping[str, Any] | None  # the answer without the file; None: an error
+    is_sent_as_it_is: bool = False  # byte for byte, because a slave stores the bytes without a check
 
 
 TABLES = {
@@ -92,7 +88,7 @@ class Configuration:
     def answers(self, log: ServedLog, ha_port: int) -> dict[int, RemotingCommand]:
         """Return the answer to each request.
 
-        The answers include the file size and the offsets of `log`, and the HA port `ha_port`.
+        They include the file size and the offsets of `log`, and the HA port `ha_port`.
         """
         own = {
             int(RequestCode.GET_BROKER_CONFIG): _broker_config(log, ha_port),

@@ -1,8 +1,7 @@
 """The part of a name server that gives a slave the address of its master.
 
-A slave of 5.x gets the address of its master only from a name server, and ignores haMasterAddress. A slave registers at
-its start (request 103), and again every few seconds. The answer to the registration names the HA address and the
-remoting address of the server.
+A slave of 5.x gets this address only from a name server, and ignores haMasterAddress. It registers at its start
+(request 103), and again every few seconds. The answer names the HA address and the remoting address of the server.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ class NameServer:
     """Answers the registrations of slaves.
 
     `ha` and `remoting` are the addresses that the answers name. A slave whose log files do not have `file_size` bytes
-    gets an error, because the slave's log would be damaged. A slave with the right or an unknown file size is added to
-    `slaves`. `accepts` says whether the server may connect to an IP address. A slave at an address that is not accepted
-    is neither checked nor added.
+    gets an error, because its log would be damaged; one with the right or an unknown file size is added to `slaves`.
+    `accepts` says whether the server may connect to an IP address; a slave elsewhere is neither checked nor added.
     """
 
     def __init__(
@@ -87,9 +85,9 @@ class NameServer:
         return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"rmqctl serve: {problem}")
 
     def _problem(self, broker: Address, name: str) -> str:
-        """Return why a slave cannot be served.
+        """Return why a slave cannot be served, or "".
 
-        The result is empty if the slave can be served, or if the slave does not answer.
+        It is "" as well for a slave that does not answer.
         """
         try:
             with RemotingClient(broker.host, broker.port) as client:

@@ -1,8 +1,8 @@
 """The slaves that registered, and a comparison of their logs with the served log.
 
-A slave only reports the offset at which its log ends. A slave with a different log of about the same length would
-append the served log at the reported offset. A slave sends its own log from its HA port. Therefore the server reads the
-last bytes of the slave's log, and compares these bytes with the served log.
+A slave only reports the offset at which its log ends. One with a different log of about the same length would append
+the served log there. The server therefore reads the last bytes of the slave's log, which a slave sends from its HA
+port, and compares them with the served log.
 """
 
 from __future__ import annotations
@@ -28,14 +28,10 @@ CHECK_SECONDS = 6.0  # for each of two questions: a slave answers slowly while i
 
 
 class RegisteredSlave(NamedTuple):
-    """The addresses of a slave.
+    """The addresses of a slave."""
 
-    `host` is the IP address from which the slave registered. `broker` is the slave's address for requests, and `ha` is
-    the slave's HA address.
-    """
-
-    host: str
-    broker: Address
+    host: str  # the IP address from which it registered
+    broker: Address  # for requests
     ha: Address
 
 
@@ -61,8 +57,8 @@ class RegisteredSlaves:
     def have_another_log(self, host: str, end: int, log: LogSource) -> bool:
         """Return whether the log of a slave differs from `log`.
 
-        `host` is the slave's IP address, and `end` is the end of the slave's log in bytes. The result is False if no
-        slave registered from `host`, or if the slave does not answer.
+        `host` is the slave's IP address, and `end` is the end of its log in bytes. False if no slave registered from
+        `host`, or if it does not answer.
         """
         with self._lock:
             slaves = [slave for slave in self._slaves.values() if slave.host == host]
@@ -86,7 +82,7 @@ def _log_end(slave: RegisteredSlave) -> int:
 def _has_same_log(slave: RegisteredSlave, end: int, log: LogSource) -> bool | None:
     """Return whether the served log has the last bytes of a slave's log.
 
-    The result is None if the slave does not send the bytes, or if the served log cannot be read.
+    None if the slave does not send them, or if the served log cannot be read.
     """
     begin = max(log.min_offset, end - COMPARED_SIZE, 1)  # a broker takes 0 for its last file
     try:
@@ -99,7 +95,7 @@ def _has_same_log(slave: RegisteredSlave, end: int, log: LogSource) -> bool | No
 def _read(address: Address, offset: int, size: int) -> bytes:
     """Return bytes of a broker's log, received from the broker's HA port.
 
-    The result has fewer than `size` bytes if the broker does not send all bytes in time. Raises PeerError.
+    They are fewer than `size` if the broker does not send all in time. Raises PeerError.
     """
     deadline = time.monotonic() + CHECK_SECONDS
     received = bytearray()
@@ -112,10 +108,7 @@ def _read(address: Address, offset: int, size: int) -> bytes:
 
 
 def _read_all(read: Callable[[int, int], bytes], offset: int, size: int) -> bytes:
-    """Return bytes of a log, from one or two log files.
-
-    Raises OSError.
-    """
+    """Return bytes of a log, from one or two log files. Raises OSError."""
     found = b""
     while len(found) < size and (part := read(offset + len(found), size - len(found))):
         found += part

@@ -23,8 +23,8 @@ class ServedLog:
     """The bytes of a store's log from its first file to the end of its last record.
 
     If the store has a lock file, no broker and no other rmqctl can change the store until `close`. `source` has the
-    bytes that HAService sends. Raises StoreInUse if a broker has the store open. Raises BadRequest if the log is empty,
-    and NeedsRecovery if a log file is missing or has a wrong size. Raises OSError.
+    bytes that HAService sends. Raises StoreInUse if a broker has the store open, BadRequest if the log is empty,
+    NeedsRecovery if a log file is missing or has a wrong size, and OSError.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:

@@ -9,13 +9,11 @@
 | inside a record | refused: the slave's log is not the first part of the served log |
 | more than the log's end | refused: the slave's log is longer than the served log, or differs |
 
-`rmqctl replicate` compares the logs itself, and may report any offset. Only `rmqctl replicate` asks for the settings of
-the broker (request 26); a slave does not. Therefore a host that has sent request 26 gets the log from the offset that
-it reports.
+`rmqctl replicate` compares the logs itself, and may report any offset. Only it asks for the settings of the broker
+(request 26), so a host that has sent request 26 gets the log from the offset that it reports.
 
-After its first report, a slave only reports the ends of transfers. If a later report is not the end of a transfer, the
-slave's log files have a different size. If a slave gets more bytes but repeats its report, the slave's log files have a
-different size.
+After its first report, a slave only reports the ends of transfers. Its log files have a different size if a later
+report is not the end of a transfer, or if it gets more bytes but repeats its report.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class ServedSlaves:
     """The rules by which HAService serves or refuses a slave.
 
     `slaves` compares the log of a slave with the served log. `is_copied_to` returns whether `rmqctl replicate` runs at
-    an IP address. `accepts` returns whether a client at an IP address may connect.
+    an IP address, `accepts` whether a client there may connect.
     """
 
     def __init__(
@@ -75,12 +73,12 @@ class ServedSlaves:
     def first_offset(self, report: int, log: LogSource) -> int:
         """Return the physical offset where the transfers to a slave begin.
 
-        The transfers begin at the reported offset, or at the log's first byte if the report is 0.
+        It is the reported one, or the log's first byte for a report of 0.
         """
         return report or log.min_offset
 
     def problem(self, slave: Slave, report: int, log: LogSource) -> str:
-        """Return why a slave is refused, or an empty text if the slave is served."""
+        """Return why a slave is refused, or "" if it is served."""
         host = slave.client_address.rpartition(":")[0]
         is_first = slave.slave_request_offset < 0
         if is_first:

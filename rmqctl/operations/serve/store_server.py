@@ -59,9 +59,9 @@ SETTLE_SECONDS = 2.0  # a slave stores the last answer, and a slave of 5.x asks 
 class RequestsSeen:
     """The codes of the requests that have arrived on each open connection.
 
-    A request does not name the slave that sent it. A slave keeps one connection to the port P, and one connection to
-    the port P-2. For each host and each port, the server counts the connections on which all expected requests have
-    arrived. For each host, the smaller of the two counts is the number of slaves with the configuration.
+    A request does not name the slave that sent it. A slave keeps one connection to the port P, and one to P-2. For each
+    host and port, the connections are counted on which all expected requests have arrived; the smaller of a host's two
+    counts is the number of slaves with the configuration.
     """
 
     def __init__(self) -> None:
@@ -110,13 +110,10 @@ FREE_PORTS = Ports()
 
 
 class ServedSlave(NamedTuple):
-    """A connected slave.
-
-    `max_offset` is the end of the slave's log in bytes, or -1 before the slave's first report.
-    """
+    """A connected slave."""
 
     address: str
-    max_offset: int
+    max_offset: int  # the end of its log in bytes, or -1 before its first report
     has_log: bool
     is_configured: bool
 
@@ -124,9 +121,9 @@ class ServedSlave(NamedTuple):
 class StoreServer:
     """Serve `store` to the slaves that `access` allows.
 
-    The attribute `ports` has the ports in use. `notices` has remarks for the operator. `problems` describes the tables
-    that slaves will not get, and an unclean shutdown of the store. `is_partial` has the same meaning as in
-    Configuration. Raises the errors of ServedLog, and BadRequest if a port cannot be used.
+    `ports` has the ports in use. `notices` has remarks for the operator. `problems` describes the tables that slaves
+    will not get, and an unclean shutdown of the store. `is_partial` is that of Configuration. Raises the errors of
+    ServedLog, and BadRequest if a port cannot be used.
     """
 
     def __init__(self, store: ReadOnlyStore, access: Access, ports: Ports = FREE_PORTS) -> None:
@@ -176,8 +173,8 @@ class StoreServer:
     def slaves(self) -> list[ServedSlave]:
         """Return the slaves that are connected now.
 
-        Raises ChangedSince if another program changed the store. Raises OSError if the files of the store cannot be
-        examined. Raises the error of a failed request handler, which is a bug in rmqctl.
+        Raises ChangedSince if another program changed the store, OSError if the files of the store cannot be examined,
+        and the error of a failed request handler, which is a bug in rmqctl.
         """
         if time.monotonic() - self._checked >= CHECK_SECONDS:
             self._store.check_as_it_was(self._fingerprint)
@@ -197,10 +194,7 @@ class StoreServer:
 
     @contextlib.contextmanager
     def _listening(self, option: str, port: int) -> Iterator[None]:
-        """Raise BadRequest instead of an OSError.
-
-        The hint names `option`, unless `port` is 0.
-        """
+        # an OSError becomes a BadRequest, whose hint names `option`, unless `port` is 0
         try:
             yield
         except OSError as error:
@@ -216,10 +210,7 @@ class StoreServer:
         return handle
 
     def _remoting_servers(self, port: int, handlers: dict[int, Handler]) -> list[RemotingServer]:
-        """Return the servers at the ports P and P-2. Raises OSError.
-
-        If `port` is 0, the function searches for two free ports P and P-2.
-        """
+        # P and P-2 must both be free: if `port` is 0, search for such two. Raises OSError
         for _ in range(1 if port else PORT_TRIES):
             first = self._server(port, handlers)
             try:

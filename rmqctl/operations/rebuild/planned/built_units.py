@@ -1,6 +1,6 @@
 """The units of rebuilt queues, kept in a temporary file outside the store.
 
-rmqctl uses the units to check a repair plan before the repair.
+They serve to check a repair plan before the repair.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BuiltUnits:
 
     @property
     def keys(self) -> list[QueueKey]:
-        """Return the queues whose units are kept."""
+        """The queues whose units are kept."""
         return list(self._queues)
 
     def put(self, key: QueueKey, queue_offset: int, units: Rows) -> None:
@@ -49,7 +49,7 @@ class BuiltUnits:
     def files(self, folder: Path, file_size: int) -> dict[Path, PlannedFile]:
         """Return the files of the queues below `folder`, each of `file_size` bytes.
 
-        After a call of `files`, no unit can be added.
+        No unit can be added afterwards.
         """
         if self._spool is None:
             return {}
@@ -64,8 +64,7 @@ class BuiltUnits:
 def _files(first: int, data: memoryview, file_size: int) -> Iterator[tuple[int, PlannedFile]]:
     """Yield the planned files of a queue, each with its first byte offset.
 
-    The queue's first unit is at byte offset `first`. In the first file, pre-blanks fill the places before the queue's
-    first unit.
+    The queue's first unit is at byte offset `first`; pre-blanks fill the places before it in its file.
     """
     end = first + len(data)
     for begin in range(first // file_size * file_size, end, file_size):

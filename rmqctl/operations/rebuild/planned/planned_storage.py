@@ -1,6 +1,6 @@
 """The files of a store as they will be after a repair plan is executed.
 
-The changes of the plan are in memory, not on disk. A reader of the planned files gets the changed bytes.
+The plan's changes are in memory, not on disk, and readers get the changed bytes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class Patch(NamedTuple):
 class PlannedFile(NamedTuple):
     """A file as it will be after the plan is executed, with `size` bytes.
 
-    The planned content is the present content of the file with all `patches`, applied in order. A new file has no
-    present content.
+    It has the present content, unless it is new, with all `patches` applied in order.
     """
 
     size: int
@@ -39,8 +38,8 @@ class PlannedFile(NamedTuple):
 class PlannedStorage(Storage):
     """The storage `base` with planned changes.
 
-    In a PlannedStorage, files and folders in `deleted` do not exist. Files in `planned` exist with their new content.
-    The folders of `planned` files need not exist in `base`.
+    Files and folders in `deleted` do not exist. Files in `planned` exist with their new content; their folders need not
+    exist in `base`.
     """
 
     def __init__(self, base: Storage, planned: dict[Path, PlannedFile], deleted: frozenset[Path]) -> None:

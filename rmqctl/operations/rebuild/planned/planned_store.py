@@ -1,6 +1,6 @@
 """A store as it will be after a repair, readable before the repair.
 
-The changes of a repair plan are in memory, not on disk. A reader of the planned store gets the changed bytes.
+The plan's changes are in memory, not on disk, and readers get the changed bytes.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class _PlannedStore(ReadOnlyStore):
 def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:
     """Return the store as it will be after the `steps` of a repair.
 
-    The returned store has the rebuilt queues in `built`. Without `built`, the returned store lacks the queues to
-    rebuild. Raises OSError.
+    It has the rebuilt queues in `built`; without `built`, it lacks the queues to rebuild. Raises OSError.
     """
     files: dict[Path, PlannedFile] = {}
     deleted: set[Path] = set()
@@ -73,10 +72,7 @@ def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits
 def _apply(
     store: ReadOnlyStore, step: Step, parts: Sequence[str], files: dict[Path, PlannedFile], deleted: set[Path]
 ) -> None:
-    """Apply one step of a repair to `files` and `deleted`.
-
-    `parts` are the folders of queues that the store has.
-    """
+    # `parts` are the folders of queues that the store has
     action = step.action
     root = store.path.root
     if isinstance(action, RebuildQueue):
