@@ -134,7 +134,7 @@ class Dump:
         return self._log.with_shifted(scan, self._hear)
 
     def _stop(self, end: int | None) -> int | None:
-        # Return the physical offset where reading stops, at `end` or earlier; None: at the log's end.
+        # the physical offset where reading stops, at `end` or earlier; None: at the log's end
         return min((offset for offset in (end, self._wanted.to_offset) if offset is not None), default=None)
 
     def tail(self, count: int, end: int | None = None) -> list[Row]:

@@ -1,6 +1,6 @@
-"""Findings: the faults of a store. A finding has a place and a meaning.
+"""Findings: the faults of a store, each with a place and a meaning.
 
-CATALOGUE explains the code of every finding.
+CATALOGUE explains their codes.
 """
 
 from __future__ import annotations
@@ -29,28 +29,24 @@ FINDING_KEYS = (
 
 @dataclass
 class Finding:
-    """A fault of a store.
-
-    Offsets and sizes are in bytes, and `queue_offset` is in units. A field that does not apply is None. `file_offset`
-    is the position in the file `path`. `count` is the number of successive faulty units or messages.
-    """
+    """A fault of a store. A field that does not apply is None."""
 
     code: str
     path: str
-    physical_offset: int | None
+    physical_offset: int | None  # bytes
     detail: str
-    file_offset: int | None = None
-    size: int | None = None
+    file_offset: int | None = None  # bytes: the position in the file `path`
+    size: int | None = None  # bytes
     topic: str | None = None
     queue_id: int | None = None
-    queue_offset: int | None = None
+    queue_offset: int | None = None  # units
     msg_id: str | None = None
-    count: int = 1
+    count: int = 1  # successive faulty units or messages
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding with RocketMQ's names.
 
-        Fields without a value are left out, but `physicalOffset` is always present.
+        Fields without a value are left out, except `physicalOffset`.
         """
         optional = {
             "fileOffset": self.file_offset,

@@ -1,7 +1,6 @@
 """Follow a log while a broker writes it.
 
-Each record is yielded exactly once. If a starting broker cuts the log and overwrites records, the new records are
-yielded.
+Each record is yielded exactly once. If a starting broker cuts the log and overwrites records, the new ones are yielded.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class Passed(NamedTuple):
 class LogFollower:
     """Yields the records that a broker appends after physical offset `position`.
 
-    If a broker cuts the log, `on_cut` is called with the physical offset of the cut. The offset of the cut is exact if
-    the log keeps at least one of the last 1024 records before the current position.
+    If a broker cuts the log, `on_cut` is called with the physical offset of the cut, which is exact if the log keeps at
+    least one of the last 1024 records before the current position.
     """
 
     def __init__(self, log: CommitLog, position: int, on_cut: Callable[[int], None]) -> None:
@@ -53,10 +52,9 @@ class LogFollower:
     def items(self, until: int | None) -> Iterator[Message | Damage]:
         """Yield messages, and each damage that is followed by a whole record.
 
-        The function stops at physical offset `until`. Without `until`, the function never stops. Only completely
-        written messages are yielded. A message counts as completely written only if it is valid and its last byte was
-        written. A complete message is yielded when another record follows, or when the message stays unchanged for a
-        whole poll. A broker writes a message over zeros, from the first byte to the last.
+        This stops at physical offset `until`, or never. A broker writes a message over zeros, from the first byte to
+        the last: it is complete only if it is valid and its last byte was written. It is yielded when another record
+        follows, or when it stays unchanged for a whole poll.
         """
         unsure: Message | None = None
         while until is None or self._position < until:
@@ -82,7 +80,7 @@ class LogFollower:
     def _followed_damage(self, item: ScanItem | None) -> Damage | None:
         """Return a damage that extends up to the next record, or None.
 
-        Without a next record, the result is None: the damage may be a record that a broker is writing.
+        Without a next record, it may be a record that a broker is writing.
         """
         if not isinstance(item, Damage):
             return None
@@ -112,7 +110,7 @@ class LogFollower:
         return following is not None and not (isinstance(following, Damage) and following.code == "outside-log")
 
     def _remember_before(self, position: int) -> None:
-        """Remember the last records before `position`, because a broker may cut them."""
+        # a broker may cut them
         file = self._log.queue.at_or_before(position - 1)
         if file is None or position <= self._log.min_offset:
             return
@@ -125,7 +123,7 @@ class LogFollower:
         self._passed.append(Passed(item.physical_offset, self._head(item.physical_offset)))
 
     def _head(self, physical_offset: int) -> bytes:
-        """Return the first bytes of a record, or no bytes if they cannot be read."""
+        """Return the first bytes of a record, or b"" if they cannot be read."""
         file = self._log.queue.find(physical_offset)
         try:
             return file.read(physical_offset - file.file_from_offset, HEAD_BYTES) if file is not None else b""
@@ -133,10 +131,7 @@ class LogFollower:
             return b""
 
     def _go_back_to_cut(self) -> None:
-        """Set the position to the first known record whose bytes have changed.
-
-        The function ignores records in deleted log files.
-        """
+        # to the first known record whose bytes have changed; those in deleted log files do not count
         first = self._log.min_offset
         for number, passed in enumerate(self._passed):
             if passed.physical_offset >= first and self._head(passed.physical_offset) != passed.head:
@@ -160,7 +155,7 @@ def last_byte_written(message: Message) -> bool:
 def end_of_records(log: CommitLog) -> int:
     """Return the physical offset where the last whole record of the log ends.
 
-    The log may have damage before the returned offset.
+    Damage may come before.
     """
     end, _ = log.end()
     summary = ScanSummary()

@@ -1,7 +1,4 @@
-"""The filter of wanted messages.
-
-The filter works for one message, and for many messages as columns.
-"""
+"""The filter of wanted messages, for one message or for many as columns."""
 
 from __future__ import annotations
 
@@ -34,10 +31,7 @@ def _must_be_decoded(text: str) -> bool:
 
 
 def _kind(message: Message) -> TransactionType:
-    """Return the transaction kind of a message.
-
-    Since 4.3, brokers keep half messages in a separate topic, and clear the transaction bits of SYSFLAG.
-    """
+    # since 4.3, brokers keep half messages in a separate topic, and clear the transaction bits of SYSFLAG
     kind = transaction_type(message.sys_flag)
     is_half = kind is TransactionType.NONE and message.topic == TRANS_HALF_TOPIC
     return TransactionType.PREPARED if is_half else kind

@@ -24,15 +24,12 @@ MISPLACED = "bad-physical-offset"
 
 
 class RenamedFile(NamedTuple):
-    """A log file that was renamed.
+    """A log file that was renamed."""
 
-    `name` is the path in the store, and `path` the whole path. `records` counts the records that fit `right_path`.
-    """
-
-    name: str
-    path: Path
+    name: str  # its path in the store
+    path: Path  # the whole path
     right_path: Path
-    records: int
+    records: int  # that fit `right_path`
 
 
 class RenamedFiles:
@@ -57,7 +54,7 @@ class RenamedFiles:
         """Yield the renamed log files, each with another right path.
 
         The right names fit the size of the log files, and join the other files. A file may have the name of another
-        renamed file: the names were swapped or shifted. A file without records that is in the way, or that follows the
+        renamed one: the names were swapped or shifted. A file without records that is in the way, or that follows the
         renamed files, gets a name that they leave.
         """
         files = {file.file_from_offset: file for file in self._files.files}
@@ -98,7 +95,6 @@ class RenamedFiles:
                 del moves[base]
 
     def _of_empty_files(self, moves: dict[int, int]) -> dict[int, int]:
-        """Return the right names of files without records."""
         taken = set(moves.values())
         left = sorted(base for base in moves.keys() - taken if base % self._files.file_size == 0)
         behind = max(moves, default=OFFSET_MAX)

@@ -1,8 +1,7 @@
 """Find out whether a broker reaches damage of the log if it restarts now.
 
-A second scan of the log is not necessary. First, `rmqctl.store.recovery.rules` finds the file in which a broker's
-recovery begins. Damage before the first file of the recovery has no effect. If the recovery reaches damage, the checks
-of the broker decide whether the recovery ends the log.
+This needs no second scan of the log. `rmqctl.store.recovery.rules` finds the file in which a broker's recovery begins:
+damage before it has no effect. If the recovery reaches damage, the broker's checks decide whether it ends the log.
 """
 
 from __future__ import annotations
@@ -20,19 +19,13 @@ NEVER_MET = codes(is_read=False) | {"bytes-behind-end"}  # by a broker's scan
 
 
 class RestartReach(NamedTuple):
-    """The effect of damage to the log if the broker restarts now.
+    """The effect of damage to the log if the broker restarts now."""
 
-    `profile` is the profile of the broker. `refused` is the reason why the broker does not load the store. If the
-    broker loads the store, the scan of the broker begins at the physical offset `scans_from`. `ends_at` is the offset
-    where damage ends the log. `ends_at` is None if the scan reaches no damage that ends the log. `records` and `bytes`
-    count the good messages after `ends_at`.
-    """
-
-    profile: str
-    refused: str | None = None
-    scans_from: int = 0
-    ends_at: int | None = None
-    records: int = 0
+    profile: str  # of the broker
+    refused: str | None = None  # why the broker does not load the store
+    scans_from: int = 0  # physical offset
+    ends_at: int | None = None  # physical offset; None: the scan reaches no damage that ends the log
+    records: int = 0  # good messages after `ends_at`
     bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -69,8 +62,8 @@ class DamageTally:
     def reach(self, store: ReadOnlyStore) -> RestartReach | None:
         """Return the effect of the damage if the broker restarts now.
 
-        Call this function after the scan of the whole log. The result is None if rmqctl cannot simulate a restart with
-        the layout of the store. Raises OSError if a queue cannot be read.
+        Call this after the scan of the whole log. None if rmqctl cannot simulate a restart with the layout of the
+        store. Raises OSError if a queue cannot be read.
         """
         if store.path.layout not in (Layout.FILES, Layout.COMBINED):
             return None

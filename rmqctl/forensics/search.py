@@ -142,7 +142,7 @@ class Search:
                 yield item
 
     def _filter(self) -> Filter:
-        # Return a filter on columns that keeps all wanted messages, and maybe a few others.
+        # a filter on columns that keeps all wanted messages, and maybe a few others
         from rmqctl.forensics.message_filter import Filter
 
         asked = self._question
@@ -227,7 +227,7 @@ class Search:
             yield from self._found(found)
 
     def _indexed(self) -> list[str]:
-        # Return the topics in which a key is looked up; raises Unreadable if there is no index.
+        # the topics in which a key is looked up; raises Unreadable if there is no index
         index = self._store.index
         if not index.files:
             what = "there is no index file, so no key can be looked up"
@@ -277,7 +277,7 @@ class Search:
         return any(at != start or at not in self._store.index.phy_offsets(item.topic, key) for key in keys)
 
     def _following_file(self, position: int, stop: int | None) -> int | None:
-        # Return where the next log file with records begins, or None if there is none before `stop`.
+        # where the next log file with records begins, or None if there is none before `stop`
         log = self._store.commit_log
         begins = (file.file_from_offset for file in log.files_in_use())
         return next((at for at in begins if position < at and (stop is None or at < stop)), None)
@@ -379,7 +379,7 @@ class Search:
 
 
 def _belongs(message: Message, queue: UnitQueue, unit: CqUnit) -> bool:
-    # Return whether dispatch would create this unit for the message, in its own queue or in an LMQ's.
+    # whether dispatch would create this unit for the message, in its own queue or in an LMQ's
     if unit.batch_size > 1:
         return (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
     places = queue_destinations(message)

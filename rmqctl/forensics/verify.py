@@ -341,7 +341,7 @@ class Verification:
         return finding
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
-        # Add a record to the last finding if it follows directly, with the same PHYSICALOFFSET error.
+        # add a record to the last finding if it follows directly, with the same PHYSICALOFFSET error
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:
             self._shift = damage.message.stored_physical_offset - damage.physical_offset
@@ -381,7 +381,7 @@ def _message_words(message: Message) -> str:
 
 
 def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
-    # Name each single flipped bit, of the data or of the checksum, that explains a wrong checksum.
+    # name each single flipped bit, of the data or of the checksum, that explains a wrong checksum
     if damage.message is None or damage.code not in ("bad-body-crc", "bad-property-crc"):
         return ""
     start = damage.physical_offset - file.file_from_offset
@@ -423,7 +423,7 @@ class BitFlip(NamedTuple):
 
 @cache
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
-    # Return CRC-32's value by byte, the byte by a value's highest 8 bits, and `bit` by the value of `1 << bit`.
+    # CRC-32's value by byte, the byte by a value's highest 8 bits, and `bit` by the value of `1 << bit`
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]
     return table, {value >> 24: i for i, value in enumerate(table)}, {table[1 << bit]: bit for bit in range(8)}

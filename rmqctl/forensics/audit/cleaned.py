@@ -1,6 +1,6 @@
 """The receipts in the store, which record the files that `clean` deleted.
 
-`receipts.py` writes the receipts.
+`operations/clean/receipts.py` writes them.
 """
 
 from __future__ import annotations
@@ -29,27 +29,24 @@ SIGNS_MAX = 10_000
 
 
 class Receipt(msgspec.Struct):
-    """The fields of a receipt that this module needs: path and size of a file."""
+    """The fields of a receipt that are needed here: path and size of a file."""
 
     path: str
     bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class ReceiptsRead(NamedTuple):
-    """The result of a search for a receipt that explains where the log begins.
-
-    `ignored` has `file:line` for each line that is not a receipt.
-    """
+    """The result of a search for a receipt that explains where the log begins."""
 
     is_cleaned: bool
-    ignored: list[str]
+    ignored: list[str]  # `file:line` of each line that is not a receipt
 
 
 def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
     """Return whether receipts record that `clean` deleted a file of the log.
 
-    `offset` is the physical offset at which the deleted file ended. Raises OSError, for example if the path of the
-    receipts is not a file.
+    The file ended at the physical offset `offset`. Raises OSError, for example if the path of the receipts is not a
+    file.
     """
     found = ReceiptsRead(False, [])
     for name in (f"{RECEIPTS_NAME}{ending}" for ending in ROTATED):
@@ -65,19 +62,13 @@ def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
 
 
 def _log_end(receipt: Receipt) -> int | None:
-    """Return the physical offset at which a deleted file of the log ended.
-
-    The result is None if the receipt is not for a file of the log.
-    """
+    # the physical offset at which a deleted file of the log ended, None for other files
     path = PurePath(receipt.path)
     return int(path.name) + receipt.bytes if is_file_name(path.name) and path.parts[0] not in QUEUE_PARTS else None
 
 
 def _receipt(line: bytes) -> Receipt | None:
-    """Return the receipt in a line.
-
-    The result is None if a crash cut the line, or if the line is not a receipt.
-    """
+    # Return the receipt in a line, or None for another line, or one that a crash cut.
     if len(line) > LINE_SIZE_MAX:
         return None
     try:

@@ -25,7 +25,7 @@ CODES = {BAD_PORT: WRONG_PORT, BAD_COMPRESSION: WRONG_COMPRESSION}
 def count_rejected(messages: Rows) -> Counter[str]:
     """Count the messages that clients reject, by the code of the finding.
 
-    `messages` has the columns DISPATCH_COLUMNS.
+    `messages` are rows of DISPATCH_COLUMNS.
     """
     return +Counter({code: int(np.count_nonzero(messages["traits"] & trait)) for code, trait in CODES.items()})
 
@@ -40,8 +40,8 @@ class RejectedMessages:
     def find(self, messages: Rows) -> list[Finding]:
         """Return a finding for each new run in `messages`, in log order.
 
-        `messages` are successive messages, with the columns DISPATCH_COLUMNS. A run that continues the last run of an
-        earlier call is added to the finding of that run.
+        `messages` are successive rows of DISPATCH_COLUMNS. A run that continues the last one of an earlier call is
+        added to its finding.
         """
         found = []
         for code, trait in CODES.items():
@@ -56,7 +56,6 @@ class RejectedMessages:
         return [finding for _, finding in sorted(found, key=itemgetter(0))]
 
     def _goes_on(self, code: str, at: int, size: int, count: int) -> bool:
-        """Add a run to the last finding of its code, if it continues that."""
         finding, reason = self._last.get(code, (None, ""))
         if finding is None or (finding.physical_offset or 0) + (finding.size or 0) != at:
             return False
@@ -66,10 +65,7 @@ class RejectedMessages:
 
 
 def _finding(log: CommitLog, code: str, at: int, size: int, count: int) -> tuple[Finding, str]:
-    """Return a finding, and why clients reject its first message.
-
-    The reason is empty if the message cannot be read.
-    """
+    # Return a finding, and why clients reject its first message ("" if it is unreadable).
     file, message = log.queue.find(at), log.message_at(at)
     file_offset = at - file.file_from_offset if file is not None else None
     finding = Finding(code, log.path_of(at), at, "", file_offset, size, count=count)

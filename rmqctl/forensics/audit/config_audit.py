@@ -1,9 +1,8 @@
 """Compares the files of config/ with the queues, and with the .bak files.
 
-`verify` checks that the files can be loaded and have not lost their entries (`lost_config`). `verify` checks that no
-offset is after the end of a queue. Only `doctor` reports differences between config/ and the queues, because the
-differences may be intended. For example, an operator may have deleted a topic, or the broker may create topics by
-itself.
+`verify` checks that the files can be loaded and have not lost their entries (`lost_config`), and that no offset is
+after the end of a queue. Only `doctor` reports differences between config/ and the queues, because they may be
+intended: an operator may have deleted a topic, or the broker may create topics by itself.
 """
 
 from __future__ import annotations
@@ -73,7 +72,6 @@ def _topics(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding if the timer's offset is after the end of the timer queue."""
     path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is not Kind.FILE:
         return
@@ -87,11 +85,7 @@ def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding for each file whose .bak is newer, or has more entries.
-
-    A broker copies a file to its .bak before it writes the file. Therefore a .bak that a broker wrote is never newer
-    than the file.
-    """
+    # a broker copies a file to its .bak before it writes the file: its .bak is never newer than the file
     for name in CONFIG_FILES:
         config = store.config(name)
         if config.source is None or config.problem:
@@ -110,9 +104,8 @@ def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
 def _lost_entries(store: ReadOnlyStore, config: ConfigFile, backup: ConfigFile) -> list[str]:
     """Return the entries of the .bak that the file lacks and the store still uses.
 
-    A single missing group is not reported: an operator may have deleted this group. Missing offsets of a deleted topic
-    or group are not reported, because a broker may remove them. Other functions find missing topics, and files that
-    lost all entries.
+    A single missing group is not reported: an operator may have deleted it. Nor are missing offsets of a deleted topic
+    or group, because a broker may remove them. Other functions find missing topics, and files that lost all entries.
     """
     if config.name not in (GROUPS_CONFIG, OFFSETS_CONFIG) or not table(config, ENTRY_TABLES[config.name]):
         return []
@@ -137,10 +130,9 @@ def _members(offsets: object) -> dict[str, Any]:
 
 
 def _version(content: dict[str, Any] | None) -> tuple[int, int, int] | None:
-    """Return the data version of a file, or None if the file has no version.
+    """Return (stateVersion, counter, timestamp) of a file, or None without them.
 
-    The data version is (stateVersion, counter, timestamp). Brokers compare stateVersion first and timestamp last,
-    because a clock may be set back.
+    Brokers compare stateVersion first and timestamp last, because a clock may be set back.
     """
     found = (content or {}).get("dataVersion")
     if not isinstance(found, dict):

@@ -1,8 +1,8 @@
 """Check that keys in the log have index entries, and that entries have messages.
 
-The audit checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
-compares them. The kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. The audit
-keeps three blocks of entries in memory, and the slot tables of their index files.
+The chains of entries must be complete, too. Entries and messages are both in log order, so one pass compares them: the
+kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. Three blocks of entries are
+in memory, and the slot tables of their index files.
 
 Several processes can each `examine` a part of the log; `IndexFindings` joins what they find, as it does for the whole
 log in one part. A part relies on what the others check: that each index file is right, and that its entries follow
@@ -105,7 +105,6 @@ class IndexAudit:
         )
 
     def _merge(self, described: DispatchColumns, block: Block | None, *, more: bool, log_start: int) -> None:
-        """Compare a batch of messages with a block of entries, and add findings."""
         state = self._state[0]
         state["events"] = 0
         incomplete = self._entries.is_incomplete if block is None else block.incomplete
@@ -126,7 +125,6 @@ class IndexAudit:
                 self._entry_event(event, block)
 
     def _advance(self) -> None:
-        """Continue with the next block, and read the following block in advance."""
         self._block, self._following = self._following, None
         self._state["entry"] = 0
         try:
@@ -188,9 +186,9 @@ def examine(
 ) -> IndexPart:
     """Compare the index with the log, or with a part of the log.
 
-    `items` are those of the log or of the part, which has the physical offsets [begin, end). The results of the record
-    runs must be DispatchColumns with the hashes of the keys, made by `builder`. Raises Unreadable if the index folder
-    cannot be listed.
+    `items` are those of the log or of the part, which has the physical offsets [begin, end). Their record runs must
+    have DispatchColumns with the hashes of the keys, made by `builder`. Raises Unreadable if the index folder cannot be
+    listed.
     """
     audit = IndexAudit(store, builder, part=part)
     for item in builder.runs(items):
@@ -206,9 +204,9 @@ def without_gaps(
 ) -> list[IndexPart] | None:
     """Return `parts`, which are in log order, with what lies between them.
 
-    No message is there, but entries may lead there. The result is None if the log must be examined as one part: because
-    the parts were wrong to rely on the order of the entries, because the parts overlap, or because entries lead behind
-    the log's end, which a broker may have moved since. A None in `parts` is a part whose index could not be listed.
+    No message is there, but entries may lead there. None if the log must be examined as one part: because the parts
+    were wrong to rely on the order of the entries, because they overlap, or because entries lead behind the log's end,
+    which a broker may have moved since. A None in `parts` is a part whose index could not be listed.
     """
     found: list[IndexPart] = []
     at = store.commit_log.min_offset
@@ -227,8 +225,7 @@ def without_gaps(
 def _files_in_order(store: ReadOnlyStore) -> int | None:
     """Return how many index files have entries.
 
-    The result is None if the entries of one do not follow those of the file before, or if a file without entries is
-    wrong.
+    None if the entries of one do not follow those of the file before, or if a file without entries is wrong.
     """
     try:
         headers = [(file, file.header()) for file in store.index.files]

@@ -24,16 +24,12 @@ ENTRIES_PER_BLOCK = 65536
 
 
 class Block(NamedTuple):
-    """Successive entries of one index file.
-
-    The block has the bytes of the entries and the number of the first entry. The block marks the entries that are not
-    compared.
-    """
+    """Successive entries of one index file."""
 
     file: FileCheck
-    first: int
-    data: Bytes
-    skipped: Bytes
+    first: int  # number of the first entry
+    data: Bytes  # the entries
+    skipped: Bytes  # which of them are not compared
     incomplete: bool
 
     def entry(self, number: int) -> IndexEntry:
@@ -192,7 +188,7 @@ class FileCheck:
         return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
 
     def on_messages(self, block: Block) -> None:
-        """Process the entries of a block. Blocks must be in the order of the file."""
+        """Process the entries of a block, in the order of the file."""
         self.first = self.first or block.entry(block.first)
         self.last = block.entry(block.first + len(block.skipped) - 1)
 

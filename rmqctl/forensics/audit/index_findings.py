@@ -22,20 +22,18 @@ if TYPE_CHECKING:
 
 
 class IndexEvent(NamedTuple):
-    """A difference between index and log, or inside the index, as one part sees it.
-
-    `kind` is a kind of INDEX_EVENTS, or None for a fault of a whole index file. `goes_on` is set for messages that are
-    not in the index, if no message that is there comes between them and those of the event before, or the part's begin.
-    """
+    """A difference between index and log, or inside the index, as one part sees it."""
 
     finding: Finding
-    kind: int | None = None
+    kind: int | None = None  # of INDEX_EVENTS; None: a fault of a whole index file
+    # set for messages that are not in the index, if none that is there comes between them and those of the event
+    # before, or the part's begin
     goes_on: bool = False
 
     def take(self, following: IndexEvent) -> bool:
         """Count a following difference, too, if both are one finding; return whether.
 
-        Differences of successive index entries with the same code are one finding.
+        Differences of successive index entries with the same code are one.
         """
         first, second = self.finding, following.finding
         continues = self.kind == following.kind if following.goes_on else _ends_at(first, second)
@@ -48,25 +46,20 @@ class IndexEvent(NamedTuple):
 
 
 class IndexPart(NamedTuple):
-    """What the index entries into one part of the log show, in log order.
+    """The differences that the index entries into one part of the log show.
 
-    The part has the physical offsets [begin, end). The index files whose first entry leads into the part are checked
-    with it: `files` is their number, and `last_offset` is where the last of their entries leads. If one of them is
-    wrong or cannot be read, `is_incomplete` is set: which entries lead where is then not known. If the part ends with
-    messages that are not in the index, `ends_missing` is set; it is also set if no message of the part must be there.
-    `tags_open` counts the messages at the part's end that have TAGS and no entry for them; their first is at
-    `tags_open_from`.
+    The part has the physical offsets [begin, end). The index files whose first entry leads into it are checked with it.
     """
 
     begin: int
     end: int
     events: Sequence[IndexEvent] = ()
-    files: int = 0
-    is_incomplete: bool = False
-    last_offset: int = 0
-    ends_missing: bool = True
-    tags_open: int = 0
-    tags_open_from: int = 0
+    files: int = 0  # number of these
+    is_incomplete: bool = False  # one of them is wrong or cannot be read: which entries lead where is not known
+    last_offset: int = 0  # where the last of their entries leads
+    ends_missing: bool = True  # the part ends with messages that are not in the index, or none of it must be there
+    tags_open: int = 0  # messages at the part's end that have TAGS and no entry for them
+    tags_open_from: int = 0  # the first of these
 
 
 class IndexFindings:

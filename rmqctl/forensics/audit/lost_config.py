@@ -1,10 +1,10 @@
 """Find files of config/ that no longer exist, or that lost their entries.
 
 A broker loads an empty table without a warning if a file and its .bak do not exist. A file counts as lost if other
-files of the store show that the file had entries. A message store that no broker used has none of the files.
+files of the store show that it had entries. A message store that no broker used has none of the files.
 
-A group with offsets but without an entry in subscriptionGroup.json is not reported: an operator may have deleted the
-group. After `mqadmin deleteSubGroup`, a broker keeps the offsets of the deleted group.
+A group with offsets but without an entry in subscriptionGroup.json is not reported: an operator may have deleted it,
+and after `mqadmin deleteSubGroup`, a broker keeps its offsets.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def audit_lost_config(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def emptied(store: ReadOnlyStore, name: str) -> str:
-    """Describe a config file without entries whose .bak has entries.
+    """Describe a config file without entries whose .bak has some.
 
-    The result is empty if the file did not lose its entries.
+    "" if the file did not lose its entries.
     """
     config = store.config(name)
     if name not in ENTRY_TABLES or config.source != config.path or table(config, ENTRY_TABLES[name]):
@@ -77,7 +77,7 @@ def emptied(store: ReadOnlyStore, name: str) -> str:
 def lists_no_topic(store: ReadOnlyStore) -> bool:
     """Return whether topics.json lists none of the topics that have queues.
 
-    The result is False if the file cannot be loaded, or if no broker used the store.
+    False if the file cannot be loaded, or if no broker used the store.
     """
     topics = {topic for topic, _ in store.queues if not is_broker_topic(topic)}
     if store.config(TOPICS_CONFIG).content is None or not topics or topics & set(store.listed_topics):
@@ -86,17 +86,13 @@ def lists_no_topic(store: ReadOnlyStore) -> bool:
 
 
 def _was_broker_here(store: ReadOnlyStore) -> bool:
-    """Return whether a broker has ever used the store.
-
-    The result is False if the broker's configuration is in RocksDB.
-    """
+    # not known (False) if the broker's configuration is in RocksDB
     if rocksdb_folder(store.storage, store.path.part(CONFIG)) is not None:
         return False
     return _has_file(store, *OF_BROKER) or any(topic.startswith(TOPICS_OF_BROKER) for topic, _ in store.queues)
 
 
 def _has_file(store: ReadOnlyStore, *names: str) -> bool:
-    """Return whether one of the files `names`, or its .bak, is in config/."""
     folder = store.path.part(CONFIG)
     return any(
         store.storage.entry(folder / (name + suffix)).kind is not Kind.MISSING
@@ -108,8 +104,8 @@ def _has_file(store: ReadOnlyStore, *names: str) -> bool:
 def _missing(store: ReadOnlyStore, name: str) -> str:
     """Describe the lost entries if a config file and its .bak are missing.
 
-    Every broker writes consumerFilter.json, even if no group has a filter. If consumerFilter.json is missing, the
-    result is empty, because config/ may not come from a broker.
+    Every broker writes consumerFilter.json, even if no group has a filter. Without it nothing is reported, because
+    config/ may not come from a broker.
     """
     if _has_file(store, name) or not _has_file(store, FILTER_CONFIG):
         return ""

@@ -1,7 +1,7 @@
 """Compare a part of the log with the queues, where the part is read.
 
-Several processes can compare parts of one log at the same time. Each process confirms the units of its messages, and
-returns the few messages that only `QueueCrosscheck` can judge. `QueueCrosscheck` needs all parts in log order.
+Several processes can compare parts of one log at the same time. Each confirms the units of its messages, and returns
+the few messages that only `QueueCrosscheck` can judge, which needs all parts in log order.
 """
 
 from __future__ import annotations
@@ -31,19 +31,15 @@ MESSAGES_PER_QUEUE_MIN = 16  # with fewer messages a queue, to look up the queue
 
 
 class RunSummary(NamedTuple):
-    """The store times (ms since 1970) and the placeholders of a record run.
+    """The store times (ms since 1970) and the placeholders of a record run."""
 
-    `oldest` is the first store time that is not 0, or 0. `newest` is the highest store time, and `last` is the store
-    time of the last message. `placeholders` counts placeholders.
-    """
-
-    oldest: int
-    newest: int
-    last: int
-    placeholders: int
+    oldest: int  # the first one that is not 0, or 0
+    newest: int  # the highest one
+    last: int  # that of the last message
+    placeholders: int  # their number
 
     def with_next(self, following: RunSummary) -> RunSummary:
-        """Return the summary of this run and the next run together."""
+        """Return the summary of this run and the next one together."""
         return RunSummary(
             self.oldest or following.oldest,
             max(self.newest, following.newest),
@@ -53,24 +49,18 @@ class RunSummary(NamedTuple):
 
 
 def summary_of(messages: Rows) -> RunSummary:
-    """Return the summary of messages, which are rows of DISPATCH_COLUMNS."""
+    """Return the summary of messages, rows of DISPATCH_COLUMNS."""
     stored = messages["store_timestamp"]
     placeholders = int(np.count_nonzero(messages["traits"] & IS_PLACEHOLDER))
     return RunSummary(int(stored[np.argmax(stored != 0)]), int(stored.max()), int(stored[-1]), placeholders)
 
 
 class CheckedRun(NamedTuple):
-    """A record run that was compared with the queues.
+    """A record run that was compared with the queues."""
 
-    `rest` has the messages that were not confirmed, in log order, and messages with the queue offset 0. `first` has the
-    other messages that are the first of their queue in the part. Both have rows of DISPATCH_COLUMNS. In the last record
-    run of a part, `confirmed` (rows of RUNS) has the confirmed units of the whole part. In other record runs,
-    `confirmed` is empty.
-    """
-
-    rest: Rows
-    first: Rows
-    confirmed: Rows
+    rest: Rows  # messages that were not confirmed, in log order, and those with the queue offset 0 (DISPATCH_COLUMNS)
+    first: Rows  # the other messages that are the first of their queue in the part (DISPATCH_COLUMNS)
+    confirmed: Rows  # units of the whole part (rows of RUNS), in its last record run; else empty
     summary: RunSummary
 
     def numbered(self, numbers: Numbers) -> CheckedRun:
@@ -83,8 +73,7 @@ class CheckedRun(NamedTuple):
 class PartAudit:
     """Compares the messages of one part of the log with the units of their queues.
 
-    `keys` are the queues of the part. The number of a queue is its index in `keys`. Raises OSError if a queue cannot be
-    read.
+    `keys` are the queues of the part, numbered by their index. Raises OSError if a queue cannot be read.
     """
 
     def __init__(self, store: ReadOnlyStore, keys: Sequence[QueueKey]) -> None:
@@ -110,10 +99,7 @@ class PartAudit:
         return CheckedRun(messages.compress(wanted), others, np.empty(0, RUNS), summary_of(messages))
 
     def confirmed(self) -> Rows:
-        """Return the confirmed units of all queues, after the last `check`.
-
-        The result has rows of RUNS.
-        """
+        """Return the confirmed units of all queues (RUNS), after the last `check`."""
         self._units.finish()
         numbers = {key: number for number, key in enumerate(self._keys)}
         runs = [(numbers[key], *run) for key, cursor in self._cursors.items() for run in cursor.confirmed()]
@@ -130,8 +116,8 @@ class PartAudit:
 def check_part(store: ReadOnlyStore, keys: Sequence[QueueKey], items: Sequence[Item]) -> list[Item]:
     """Compare the record runs of a part with the queues, and return the items.
 
-    The results of the record runs are DispatchColumns before, and CheckedRun after. Nothing is compared if the part has
-    few messages for each queue, or if a queue cannot be read. Then the results stay DispatchColumns, without hashes.
+    The runs have DispatchColumns before, and CheckedRun after. Nothing is compared if the part has few messages for
+    each queue, or if a queue cannot be read: the DispatchColumns then stay, without hashes.
     """
     messages = sum(item.messages for item in items if isinstance(item, RecordRun))
     if messages < MESSAGES_PER_QUEUE_MIN * len(keys):
@@ -151,17 +137,14 @@ def check_part(store: ReadOnlyStore, keys: Sequence[QueueKey], items: Sequence[I
 
 
 def _without_hashes(item: Item) -> Item:
-    """Return an item for the comparison with queues, which needs no hashes of keys."""
+    # the comparison with queues needs no hashes of keys
     if not isinstance(item, RecordRun):
         return item
     return item._replace(result=item.result._replace(hashes=np.empty(0, np.int32)))
 
 
 def _checked(audit: PartAudit, items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items with a CheckedRun for each record run.
-
-    A run that directly follows a run becomes a part of it, if all its messages are confirmed and no queue begins in it.
-    """
+    # a run that directly follows another joins it if all its messages are confirmed and no queue begins in it
     open_run: RecordRun | None = None
     for item in items:
         following = item._replace(result=audit.check(item.result)) if isinstance(item, RecordRun) else None

@@ -155,7 +155,7 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
 
 
 def _present_end(store: ReadOnlyStore, found: StoredOffset) -> int | None:
-    # As `queue_end`, but read the file again if the offset is after it: a broker may have written since.
+    # as `queue_end`, but read the file again if the offset is after it: a broker may have written since
     end = queue_end(store, found.topic, found.queue_id)
     if end is None or found.offset <= end:
         return end

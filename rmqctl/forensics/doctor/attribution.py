@@ -118,7 +118,7 @@ class _Attribution:
         self._joined: Group | None = None
 
     def take(self, finding: Finding) -> bool:
-        # Return False, and add nothing, if the finding may be a consequence of another cause.
+        # False, with nothing added, if the finding may be a consequence of another cause
         if finding.code in DEPENDENT or (finding.code in FILE_FINDINGS and finding.topic is not None):
             return False
         if self._renamed is not None and self._follows_from_name(finding):

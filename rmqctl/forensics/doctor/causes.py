@@ -1,9 +1,9 @@
 """The causes that `rmqctl doctor` knows, as a table.
 
-A cause explains many findings. For example, one lost file of the log gives a finding in each queue and in the index.
-The order of the causes in the table is their rank: by what their cure saves. A cause comes before its possible
-consequences, and a cause whose cure another cure needs comes first: `mv` before everything that reads the log,
-topics.json before everything that rebuilds queues. What is gone for good, and whose cure only tidies up, comes last.
+A cause explains many findings: one lost file of the log gives a finding in each queue and in the index. The order of
+the causes is their rank: by what their cure saves. A cause comes before its possible consequences, and one whose cure
+another cure needs comes first: `mv` before everything that reads the log, topics.json before everything that rebuilds
+queues. What is gone for good, and whose cure only tidies up, comes last.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
 class CauseKind(NamedTuple):
     """A kind of cause.
 
-    `summary` says what happened. In `summary`, {subjects} are the files or queues, and {places} is the number of places
-    and the first offset. {detail} says why a broker does not start. `means` says what the cause means for producers and
-    consumers. `confidence` says how sure rmqctl is of the cause. If a bug of the broker leads to the cause or to its
-    effect, `issue` names the bug.
+    In `summary`, {subjects} are the files or queues, {places} is the number of places and the first offset, and
+    {detail} says why a broker does not start.
     """
 
-    summary: str
-    means: str
-    confidence: str = CERTAIN
-    issue: str = ""
+    summary: str  # what happened
+    means: str  # for producers and consumers
+    confidence: str = CERTAIN  # how sure rmqctl is of the cause
+    issue: str = ""  # the bug of the broker, if one leads to the cause or to its effect
 
     @property
     def meaning(self) -> str:
-        """Return the summary with general words in place of file names."""
+        """The summary with general words in place of file names."""
         words = self.summary.partition(": {")[0].format(subjects="the given files", places="")
         return f"{words}."
 

@@ -15,26 +15,23 @@ if TYPE_CHECKING:
 
 @dataclass
 class Group:
-    """Findings with one cause.
-
-    `findings` show the cause itself, and `consequences` follow from the cause. The keys of `named` are the files or
-    queues that the cause is about. `ranges` are the physical offsets [begin, end) that the cause makes unreadable.
-    """
+    """Findings with one cause."""
 
     code: str
-    findings: list[Finding] = field(default_factory=list)
-    consequences: list[Finding] = field(default_factory=list)
-    named: dict[str, None] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)  # show the cause itself
+    consequences: list[Finding] = field(default_factory=list)  # follow from the cause
+    named: dict[str, None] = field(default_factory=dict)  # files or queues that the cause is about
+    # physical offsets [begin, end) that the cause makes unreadable
     ranges: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def subjects(self) -> list[str]:
-        """Return the files or queues that the cause is about, in the order of findings."""
+        """The files or queues that the cause is about, in the order of findings."""
         return list(self.named)
 
     @property
     def physical_offset(self) -> int:
-        """Return the first offset of the log that the cause is about, or 0."""
+        """The first offset of the log that the cause is about, or 0."""
         offsets = [finding.physical_offset for finding in self.findings if finding.physical_offset is not None]
         return min([*offsets, *(begin for begin, _ in self.ranges)], default=0)
 
@@ -57,11 +54,9 @@ class Group:
 class DamagedRanges:
     """Parts [begin, end) of the log that do not overlap, each with its cause.
 
-    A store can have many thousand damaged records, and many thousand findings that point to these records. Therefore
-    unreadable parts are sorted, and are found by bisection.
-
-    If two causes make the same bytes unreadable, the more important cause gets the bytes. Offsets are physical offsets
-    in bytes.
+    A store can have many thousand damaged records, and many thousand findings that point to them: unreadable parts are
+    sorted, and found by bisection. Of two causes for the same bytes, the more important one gets them. Offsets are
+    physical.
     """
 
     def __init__(self) -> None:
@@ -99,7 +94,7 @@ class DamagedRanges:
     def near(self, begin: int, end: int) -> Group | None:
         """Return the most important cause that overlaps or touches [begin, end).
 
-        A part that ends at `begin`, or begins at `end`, touches the range.
+        A part that ends at `begin`, or begins at `end`, touches.
         """
         first, last = bisect_left(self._ends, begin), bisect_right(self._begins, end)
         return min(self._groups[first:last], key=lambda group: RANK[group.code], default=None)

@@ -36,13 +36,10 @@ _OF_JOINED = frozenset({"unit-mismatch", "missing-unit", "bad-queue-offset"})
 
 
 class _Jump(NamedTuple):
-    """A queue offset that does not follow the one before it in its queue.
+    """A queue offset that does not follow the one before it in its queue."""
 
-    `before` and `at` are the physical offsets of the two messages.
-    """
-
-    before: int
-    at: int
+    before: int  # physical offset
+    at: int  # physical offset
     queue: int
     skipped: int  # negative where the number went back
 

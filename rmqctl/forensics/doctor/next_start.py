@@ -41,7 +41,6 @@ def is_blocking(restart: RestartOutcome, group: Group) -> bool:
 
 
 def _named(subject: str) -> str:
-    """Return the name of a file, or the path of a queue."""
     name = PurePosixPath(subject).name
     return subject if name.isdigit() and not is_file_name(name) else name
 
@@ -108,7 +107,7 @@ def _filling(group: Group, facts: StoreFacts) -> str:
 
 
 def _reach(restart: RestartOutcome, group: Group) -> str:
-    """Say whether the recovery scan reaches the damage of a cause."""
+    # whether the recovery scan reaches the damage of a cause
     if restart.start_file_path is None:
         return ""
     begin = int(PurePosixPath(restart.start_file_path).name)
@@ -137,7 +136,6 @@ def grouped_starts(
 
 
 def _effect(restart: RestartOutcome) -> tuple[object, ...]:
-    """Return what of a start an operator sees."""
     if restart.refused is not None or restart.hangs is not None:
         return restart.refused is not None, restart.hangs is not None
     return restart.max_phy_offset, restart.lost.records, _served(restart), _deleted(restart)

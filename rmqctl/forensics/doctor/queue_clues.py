@@ -1,7 +1,7 @@
 """Clues about the log in the findings of several queues.
 
-One record that names a wrong queue gives findings in two queues. One record whose tags changed gives a unit with
-another tags code, which is otherwise right. One log file that comes from another log gives findings in all queues.
+One record that names a wrong queue gives findings in two queues. One whose tags changed gives a unit with another tags
+code, which is otherwise right. One log file that comes from another log gives findings in all queues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INDEX_DANGLING, INDEX_MISSING = "index-dangling", "index-missing"
 def misnamed_records(of_queue: Mapping[QueueKey, list[Finding]]) -> dict[int, list[tuple[QueueKey, Finding]]]:
     """Return the findings on records that name a wrong queue, by physical offset.
 
-    A record names a wrong queue if the unit for the record is in another queue. Each finding comes with its queue.
+    The unit for such a record is in another queue. Each finding comes with its queue.
     """
     places: dict[int, list[tuple[QueueKey, Finding]]] = {}
     for key, findings in of_queue.items():
@@ -58,10 +58,10 @@ def with_other_tags(of_queue: Mapping[QueueKey, list[Finding]]) -> set[QueueKey]
 
 
 def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts) -> str | None:
-    """Return the log file that does not match the units of several queues.
+    """Return the log file that does not match the units of several queues, or None.
 
-    The result is None if the findings on queues point into several log files. The result is also None if the store has
-    too few log files, or too few queues that do not match the log.
+    None if the findings point into several log files, or if the store has too few log files, or too few queues that do
+    not match the log.
     """
     mismatched = [key for key, findings in of_queue.items() if any(found.code == MISMATCH for found in findings)]
     offsets = [found.physical_offset for findings in of_queue.values() for found in findings]
@@ -74,9 +74,9 @@ def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts)
 def other_keys(of_index: Sequence[Finding]) -> list[Finding]:
     """Return the findings on records whose keys have probably changed.
 
-    If bits of a record's keys change, the index has two findings about the record: an entry with a key that the record
-    does not have, and no entry for a key that the record has. If bits of an entry change instead, the chains of the
-    index file also have findings, because a chain depends on the key.
+    If bits of a record's keys change, the index has two findings about it: an entry with a key that the record does not
+    have, and no entry for a key that it has. If bits of an entry change instead, the chains of the index file also have
+    findings, because a chain depends on the key.
     """
     inconsistent = {finding.path for finding in of_index if finding.code not in (INDEX_DANGLING, INDEX_MISSING)}
     pairs = {

@@ -37,45 +37,35 @@ NEAR_MS = 10_000  # a full file of a copy is not older than its log's last messa
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """Facts of a store. Offsets of the log are physical offsets in bytes.
+    """Facts of a store. Offsets of the log are physical offsets in bytes."""
 
-    `log_files` maps the first offset of each log file to its path. `log_file_size` is the usual size of a log file. The
-    log's last good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is
-    the smallest physical offset of a unit, in queues whose last unit points into the log. `oldest_unit` is None if no
-    unit points into the log, or if the start of the log is not missing. `owners` has the groups of each stored offset
-    of a group, by file, topic, queueId and offset. `missed` counts, for each queue, the messages of the log that have
-    no unit. `still_missed` counts the units that will be missing at queue ends after the next start of a broker.
-    `still_missed` is None if the number is not known. `checkpoint` describes the checkpoint in words. `lost_config` has
-    the paths of files of config/ that cannot be loaded, and have no good .bak. `renamed` maps the path in the store of
-    each log file that was probably renamed to the whole path, and to the right path. `undelivered` has what waits in
-    the delay levels with findings, by queueId. `held` counts the messages in each queue that a stored offset is after.
-    `unknown` has the topics with such an offset that do not exist. `copied` says what of the first log file shows a
-    copy, or is empty.
-    `twins` has the findings on messages with the queue offset of another message: topic, queueId, physical offset.
-    """
-
-    log_files: Mapping[int, str] = field(default_factory=dict)
-    log_file_size: int = 0
-    log_end: int = 0
-    queue_ends: Mapping[QueueKey, int] = field(default_factory=dict)
+    log_files: Mapping[int, str] = field(default_factory=dict)  # the first offset of each log file: its path
+    log_file_size: int = 0  # the usual one
+    log_end: int = 0  # of the last good record
+    queue_ends: Mapping[QueueKey, int] = field(default_factory=dict)  # queue offset
     has_index: bool = True
     has_abort: bool = False
+    # smallest physical offset of a unit, in queues whose last unit points into the log; None: there is none, or the
+    # start of the log is not missing
     oldest_unit: int | None = None
-    owners: Mapping[Stored, Sequence[str]] = field(default_factory=dict)
-    missed: Mapping[QueueKey, int] = field(default_factory=dict)
-    still_missed: int | None = None
-    checkpoint: str = ""
-    copied: str = ""
-    lost_config: frozenset[str] = frozenset()
+    owners: Mapping[Stored, Sequence[str]] = field(default_factory=dict)  # groups of each stored offset
+    missed: Mapping[QueueKey, int] = field(default_factory=dict)  # messages of the log that have no unit
+    still_missed: int | None = None  # units that will be missing at queue ends after the next start; None: not known
+    checkpoint: str = ""  # in words
+    copied: str = ""  # what of the first log file shows a copy, or ""
+    lost_config: frozenset[str] = frozenset()  # files of config/ that cannot be loaded, and have no good .bak
+    # log files that were probably renamed: path in the store to whole and right path
     renamed: Mapping[str, tuple[Path, Path]] = field(default_factory=dict)
+    # what waits in the delay levels with findings, by queueId
     undelivered: Mapping[int, Undelivered] = field(default_factory=dict)
-    held: Mapping[QueueKey, int] = field(default_factory=dict)
-    unknown: frozenset[str] = frozenset()
+    held: Mapping[QueueKey, int] = field(default_factory=dict)  # messages in each queue that a stored offset is after
+    unknown: frozenset[str] = frozenset()  # topics with such an offset that do not exist
+    # messages with the queue offset of another message: topic, queueId, physical offset
     twins: frozenset[tuple[str | None, int | None, int | None]] = frozenset()
 
     @property
     def is_healed(self) -> bool:
-        """Return whether the next start fills the queues that are behind the log."""
+        """Whether the next start fills the queues that are behind the log."""
         return self.still_missed == 0
 
     @cached_property
@@ -90,7 +80,7 @@ class StoreFacts:
 
     @property
     def log_begin(self) -> int:
-        """Return the offset of the first log file, or 0 if the log has no files."""
+        """The offset of the first log file, or 0 if the log has no files."""
         return self.bases[0] if self.bases else 0
 
     @property
@@ -177,10 +167,7 @@ def facts_of(
 
 
 def _renamed(store: ReadOnlyStore, by_records: Iterable[RenamedFile]) -> dict[str, tuple[Path, Path]]:
-    """Return `renamed` for StoreFacts.
-
-    Of two files with one right path, the file with a suffix is returned.
-    """
+    # of two files with one right path, take the one with a suffix
     aside = store.commit_log.queue.set_aside()
     taken = {right for _, right in aside}
     found = {store.storage.display(path): (path, right) for path, right in aside}
@@ -224,7 +211,7 @@ def _checkpoint_in_words(store: ReadOnlyStore, last_stored: int) -> str:
 
 
 def _copied_in_words(store: ReadOnlyStore, log_end: int, last_stored: int) -> str:
-    """Return what of the first log file shows a copy, or an empty text.
+    """Return what of the first log file shows a copy, or "".
 
     A broker writes a log file before it stores messages in the next one, a copy later than all. Where the copy has the
     times of the original, nothing shows.

@@ -1,8 +1,8 @@
 """Two messages of one queue that have the same queue offset.
 
 Brokers gave one number twice under concurrency (RocketMQ's issues 2865 for batches, 7511 for LMQ). Dispatch writes the
-unit of the first message; the second finds its place taken and gets none. A copy that a broker makes of a message, for
-example a retry, keeps the light queue offsets of the original, and is no twin.
+unit of the first message; the second finds its place taken and gets none. A copy that a broker makes of a message, such
+as a retry, keeps the light queue offsets of the original, and is no twin.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLACES_MAX = 1000  # of one finding
 def is_twin(store: ReadOnlyStore, finding: Finding) -> bool:
     """Return whether the units of a finding lead to messages with their numbers.
 
-    The message of the finding then has the number of another message. Raises OSError.
+    The finding's message then has the number of another one. Raises OSError.
     """
     if finding.code != "unit-mismatch" or finding.topic is None or finding.queue_offset is None:
         return False

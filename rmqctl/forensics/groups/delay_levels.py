@@ -1,4 +1,4 @@
-"""What the delay levels of SCHEDULE_TOPIC_XXXX have not delivered.
+"""The messages that SCHEDULE_TOPIC_XXXX's delay levels have not delivered.
 
 Delay level n is queue n - 1. A broker delivers a level in the order of its queue: it stores a copy of each message in
 the queue that REAL_TOPIC and REAL_QID name, and moves the level's offset in config/delayOffset.json. A copy keeps
@@ -24,17 +24,14 @@ if TYPE_CHECKING:
 
 
 class Undelivered(NamedTuple):
-    """What a delay level has not delivered.
+    """The messages that a delay level has not delivered."""
 
-    `waiting` has queue offsets, ascending, of a queue that ends at `end`.
-    """
-
-    waiting: tuple[int, ...]
-    end: int
+    waiting: tuple[int, ...]  # queue offsets, ascending
+    end: int  # of the queue
 
     @property
     def first(self) -> int:
-        """Return the first queue offset without a delivered copy, or the queue's end."""
+        """The first queue offset without a delivered copy, or the queue's end."""
         return self.waiting[0] if self.waiting else self.end
 
     def skipped_at(self, queue_offset: int) -> int:
@@ -49,9 +46,9 @@ class Undelivered(NamedTuple):
 def undelivered(store: ReadOnlyStore, queue_id: int, topic: str = SCHEDULE_TOPIC) -> Undelivered:
     """Return what a delay level has not delivered, by the messages in the log.
 
-    The timer's queue (TIMER_TOPIC, 0) is a level, too. Raises OSError.
-    A message that no broker delivers counts as delivered: it cannot be read, names no queue, or is a half message. So
-    does one whose queue cannot be read, because its copy may be there.
+    The timer's queue (TIMER_TOPIC, 0) is a level, too. A message that no broker delivers counts as delivered: it cannot
+    be read, names no queue, or is a half message. So does one whose queue cannot be read, because its copy may be
+    there. Raises OSError.
     """
     queue = store.queues.get((topic, queue_id))
     if queue is None:

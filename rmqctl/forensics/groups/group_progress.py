@@ -47,10 +47,7 @@ def configuration(store: ReadOnlyStore) -> tuple[Row, list[str], int]:
 
 
 def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
-    """Return the queueId and the delivery offset of each delay level.
-
-    The offset is None if a level has a queue but is not in delayOffset.json.
-    """
+    # the offset is None if a level has a queue but is not in delayOffset.json
     from rmqctl.store.config.topics import SCHEDULE_TOPIC
     from rmqctl.store.read.consumers.consumer_offsets import delivered_delays
 
@@ -62,8 +59,8 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 def _all_progress(store: ReadOnlyStore) -> tuple[list[GroupProgress], int]:
     """Return each group's progress in each queue, and EmptyQueues.unlisted.
 
-    The result has all queues of each group's topics. EmptyQueues limits the number of queues without files. A queue
-    with a stored offset is always in the result.
+    All queues of each group's topics are included; EmptyQueues limits those without files, except if they have a stored
+    offset.
     """
     from rmqctl.forensics.groups.queue_ends import empty_queues
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress

@@ -240,7 +240,7 @@ class Lag:
         return GroupLag(group, behind, at_least, oldest, retry_depth, delayed, dlq_depth, popped, expired)
 
     def _depth(self, topic: str) -> int | None:
-        # None if a queue could not be read.
+        # None if a queue could not be read
         counts = [self._ends_of((topic, queue_id)).behind(None) for queue_id in self._queue_ids.get(topic, ())]
         return None if None in counts or self._store.is_unread(topic) else sum(filter(None, counts))
 

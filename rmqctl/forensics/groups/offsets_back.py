@@ -38,14 +38,11 @@ Place = tuple[str, str, int]  # group, topic, queueId
 
 
 class Reached(NamedTuple):
-    """A queue offset that a group was past, and what shows it.
-
-    `stored_ms` is the store time of the retry or dead letter (ms since 1970); 0 for the .bak.
-    """
+    """A queue offset that a group was past, and what shows it."""
 
     offset: int
     why: str
-    stored_ms: int = 0
+    stored_ms: int = 0  # of the retry or dead letter (ms since 1970); 0 for the .bak
 
 
 def audit_offsets_back(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
@@ -75,7 +72,6 @@ def audit_offsets_back(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
 
 
 def _are_at_end(store: ReadOnlyStore, stored: list[StoredOffset]) -> bool:
-    """Return whether a group is at the end of its two or more queues."""
     ended = {_place(one): one.offset >= (ends_of(store, _key(one)).max_offset or 0) for one in stored}
     return len(ended) > 1 and all(ended.values())
 
@@ -98,10 +94,7 @@ def _finding(store: ReadOnlyStore, known: StoredOffset, reached: Reached) -> Fin
 
 
 def _in_backup(store: ReadOnlyStore, name: str) -> dict[Place, Reached]:
-    """Return what groups have reached by the .bak of an offset file.
-
-    A .bak that brokers read, because the file is bad, shows nothing more.
-    """
+    # a .bak that brokers read, because the file is bad, shows nothing more
     if store.config(name).source is None or store.config(name).problem:
         return {}
     backup = load_config(store.storage, store.path.part(CONFIG), f"{name}{BACKUP_SUFFIX}")
@@ -115,7 +108,6 @@ def _in_backup(store: ReadOnlyStore, name: str) -> dict[Place, Reached]:
 
 
 def _in_log(store: ReadOnlyStore) -> dict[Place, Reached]:
-    """Return what groups have got by their retries and dead letters."""
     found: dict[Place, Reached] = {}
     log, groups = store.commit_log, ConsumerGroups(store)
     for (topic, queue_id), queue in sorted(store.queues.items()):

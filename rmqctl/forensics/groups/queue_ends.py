@@ -20,7 +20,7 @@ EMPTY_ROWS_MAX = 10_000  # pairs of a queue without files and a group without an
 class QueueEnds(NamedTuple):
     """The min and max offset of a queue, as `rmqctl queue` lists them.
 
-    Min and max offset are 0 for a queue without files, and None for an unreadable queue.
+    Both are 0 for a queue without files, and None for an unreadable one.
     """
 
     min_offset: int | None
@@ -29,8 +29,8 @@ class QueueEnds(NamedTuple):
     def behind(self, offset: int | None) -> int | None:
         """Return how many messages a group with this offset has not consumed.
 
-        Without an offset, every message of the queue counts. The result is None if the queue cannot be read. The result
-        is below 0 if the offset is after the end of the queue.
+        Without an offset, every message of the queue counts. None if the queue cannot be read; below 0 if the offset is
+        after its end.
         """
         if self.min_offset is None or self.max_offset is None:
             return None
@@ -48,8 +48,8 @@ def ends_of(store: ReadOnlyStore, key: QueueKey) -> QueueEnds:
 class EmptyQueues(NamedTuple):
     """Queues without files, which consumers may read according to topics.json.
 
-    A queue without an offset needs one row for each group that reads the queue. If at most 10,000 rows are needed,
-    `listed` has the queues. If more rows are needed, `listed` is empty, and `unlisted` counts the rows.
+    A queue without an offset needs one row for each group that reads it. If more than 10,000 rows are needed, `listed`
+    is empty, and `unlisted` counts them.
     """
 
     listed: frozenset[QueueKey]
@@ -68,7 +68,7 @@ def empty_queues(
 ) -> EmptyQueues:
     """Return the queues without files in `topics`, for one group or all groups.
 
-    The number of rows is limited, because a topic can have thousands of queues in topics.json.
+    The number of rows is limited: a topic can have thousands of queues in topics.json.
     """
     with_offset = set(groups.queues_with_offset())
     found: set[QueueKey] = set()

@@ -1,7 +1,7 @@
 """Physical offsets of the messages that a consumer group has not consumed.
 
-The offsets are read from the units of queues, because a broker delivers the messages to which units point. `rmqctl lag`
-counts the queue offsets of the same messages.
+They are read from the units of queues, because a broker delivers the messages to which units point. `rmqctl lag` counts
+the queue offsets of the same messages.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ def unconsumed_places(store: ReadOnlyStore, group: str) -> Numbers:
 
 
 def _places(queue: UnitQueue, start: int, end: int) -> Iterator[Numbers]:
-    """Yield the physical offsets of a queue's units.
-
-    The units are at the queue offsets [start, end).
-    """
+    """Yield the physical offsets of the units at the queue offsets [start, end)."""
     if not isinstance(queue, ConsumeQueue):
         yield np.array([unit.physical_offset for unit in queue.units(start, end)], np.int64)
         return

@@ -122,8 +122,8 @@ def open_halves(store: ReadOnlyStore, key: QueueKey, checked: dict[QueueKey, int
     """Return the half messages of a queue without commit or rollback.
 
     `checked` has the offsets of the broker's own group, which checks them. A check stores the half message again: only
-    the last one with a UNIQ_KEY waits. Without the queue of op messages nothing shows what ended, and the result is
-    empty. Raises OSError.
+    the last one with a UNIQ_KEY waits. Without the queue of op messages nothing shows what ended, and none is returned.
+    Raises OSError.
     """
     op_key = (TRANS_OP_HALF_TOPIC, key[1])
     queue, ops, log = store.queues[key], store.queues.get(op_key), store.commit_log

@@ -1,1 +1,1 @@
-"""What a store's folder has, without a scan of the log."""
+"""The content of a store's folder, without a scan of the log."""

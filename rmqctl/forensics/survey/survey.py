@@ -1,6 +1,6 @@
-"""A survey of a store, which does not need a scan of the log.
+"""A survey of a store, without a scan of the log.
 
-The survey reads the store's folders, the begin and end of its files, and its small files.
+It reads the store's folders, the begin and end of its files, and its small files.
 """
 
 from __future__ import annotations
@@ -73,10 +73,7 @@ def survey(store: ReadOnlyStore, beside: list[NotRead]) -> dict[str, Any]:
 
 
 def _controller(store: ReadOnlyStore) -> dict[str, Any] | None:
-    """Return the epochs and the identity that a broker with a controller has stored.
-
-    The result is None if the store has neither epochFileCheckpoint nor brokerIdentity.
-    """
+    # None without epochFileCheckpoint and brokerIdentity
     files = controller_files(store)
     if not any(files):
         return None
@@ -91,7 +88,6 @@ def _controller(store: ReadOnlyStore) -> dict[str, Any] | None:
 
 
 def _index(store: ReadOnlyStore) -> dict[str, int]:
-    """Return the number and the sizes of all index files, in bytes."""
     return {
         "fileCount": len(store.index.files),
         "bytes": sum(index_file.file.size for index_file in store.index.files),
@@ -100,7 +96,6 @@ def _index(store: ReadOnlyStore) -> dict[str, int]:
 
 
 def _consume_queues(store: ReadOnlyStore, topic_count: int) -> dict[str, int]:
-    """Return the numbers and sizes of all queue files, in bytes."""
     queue_files = [queue.queue for queue in store.queues.values()]
     return {
         "topicCount": topic_count,
@@ -150,7 +145,6 @@ def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
 
 
 def _version(store: ReadOnlyStore) -> dict[str, Any]:
-    """Return the guessed version and profile of the broker, with the signs."""
     signs = signs_of_5(store)
     separator = ends_with_separator(store)
     if signs_of_5_4(store):

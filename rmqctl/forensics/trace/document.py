@@ -51,7 +51,6 @@ def document(trace: Trace, names: list[str]) -> Row:
 
 
 def _remarks(trace: Trace, names: list[str]) -> list[str]:
-    """Return remarks on lost records, left-out messages, and copies that differ."""
     records = {stage.record.place: stage.record for life in trace.lives for stage in life.stages}
     lost = {offset for record in records.values() for offset in lost_origins(record, trace.stores[record.store])}
     remarks = [
@@ -72,7 +71,7 @@ def _remarks(trace: Trace, names: list[str]) -> list[str]:
 
 
 def _copy_remark(shown: Record, other: Record, names: list[str]) -> str:
-    """Return a remark that another store has a better or worse copy of a record."""
+    """Say that another store has a better or worse copy of a record."""
     copy = f"copy of the record at offset {shown.message.physical_offset}"
     if other.is_whole:
         return f"{names[other.store]} has a whole {copy}"
@@ -80,7 +79,7 @@ def _copy_remark(shown: Record, other: Record, names: list[str]) -> str:
 
 
 def verdict(trace: Trace, names: list[str]) -> str:
-    """Return in one line what happened to the messages.
+    """Say in one line what happened to the messages.
 
     `names` has the name of each store, as shown to the user.
     """

@@ -1,8 +1,8 @@
 """The consumer groups that have consumed a message, according to their offsets.
 
-A group has consumed a message if the group's offset is greater than the message's queue offset. A broker does not store
-whether a consumer received a message, or skipped the message because of its tag. If config/subscriptionGroup.json has
-the group's filter expression (5.x), `filtered` says whether the expression excludes the tag of the message.
+A group has if its offset is greater than the message's queue offset. A broker does not store whether a consumer
+received a message, or skipped it because of its tag. If config/subscriptionGroup.json has the group's filter expression
+(5.x), `filtered` says whether it excludes the tag.
 """
 
 from __future__ import annotations
@@ -24,26 +24,21 @@ _ALL_TAGS, _TAG_SEPARATOR = "*", "||"
 
 
 class GroupState(NamedTuple):
-    """The state of one group at one queue offset of a message.
-
-    `offset` is the queue offset up to which the group has consumed, or None if no offset is stored. `behind` is the
-    number of messages that the group will consume before this message. `behind` is None if the group has consumed the
-    message or has no offset. `filtered` is True if the group's expression in config/ excludes the message's tag, and
-    None if config/ has no expression.
-    """
+    """The state of one group at one queue offset of a message."""
 
     group: str
     stage: Stage
-    offset: int | None
+    offset: int | None  # queue offset up to which the group has consumed; None: not stored
     state: str
+    # messages that the group will consume before this one; None: it has consumed it, or has no offset
     behind: int | None
-    filtered: bool | None
+    filtered: bool | None  # the group's expression in config/ excludes the message's tag; None: it has no expression
 
 
 def group_states(stages: Iterable[Stage], store: ReadOnlyStore, groups: ConsumerGroups) -> list[GroupState]:
     """Return the state of each group at each queue offset of a message in a store.
 
-    `groups` are the consumer groups of the store.
+    `groups` are the store's.
     """
     places = {(stage.topic, stage.queue_id, stage.queue_offset): stage for stage in stages}
     return [
@@ -62,7 +57,7 @@ def _state(group: str, stage: Stage, offset: int | None, filtered: bool | None) 
 
 
 def _is_filtered(store: ReadOnlyStore, group: str, stage: Stage) -> bool | None:
-    """Return whether a group's filter expression excludes a message; None if unknown."""
+    # None if unknown
     listed = table(store.config(GROUPS_CONFIG), GROUP_TABLE).get(group)
     found = listed.get("subscriptionDataSet") if isinstance(listed, dict) else None
     for subscription in found if isinstance(found, list) else ():

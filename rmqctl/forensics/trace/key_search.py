@@ -1,10 +1,9 @@
 """The search for all records with a key in one store.
 
-A broker indexes every message by UNIQ_KEY and by each word of KEYS. The index includes half messages, delayed messages
-and retries. The hash in an index entry depends on the topic of the message. Therefore the search looks up the key for
-every topic that the store knows. If a message was found by its KEYS, its UNIQ_KEY is looked up only for topics that can
-have records of the message. The index may begin later or end earlier than the log, or may lack a file. Therefore the
-search reads the parts of the log that no index file covers.
+A broker indexes every message by UNIQ_KEY and by each word of KEYS, also half messages, delayed messages and retries.
+The hash in an index entry depends on the topic, so the key is looked up for every topic that the store knows; the
+UNIQ_KEY of a message that was found by its KEYS only for topics that can have records of it. The index may begin later
+or end earlier than the log, or may lack a file: the parts of the log that no index file covers are read.
 """
 
 from __future__ import annotations
@@ -44,22 +43,19 @@ WALK_RECORDS_MAX = 2000  # read one by one; a longer part is left to the kernels
 
 
 class IndexedPlace(NamedTuple):
-    """An index entry for the key that points to no record.
-
-    `stored_at` is the store time of the lost message in ms since 1970, exact to a second.
-    """
+    """An index entry for the key that points to no record."""
 
     topic: str
     physical_offset: int
-    stored_at: int
+    stored_at: int  # store time of the lost message in ms since 1970, exact to a second
 
 
 class KeySearch:
     """Searches the store of `scan` for the records with a key.
 
-    `dangling` has the index entries for the key that point to no record. `uses_index` is False if the index cannot be
-    used, or if `by_scan` is set. `was_asked` is True after the index was searched. If the queues are in RocksDB, the
-    index cannot be used, because the topics are not known.
+    `dangling` has the index entries for the key that point to no record. `uses_index` is False with `by_scan`, or if
+    the index cannot be used, as with queues in RocksDB, where the topics are not known. `was_asked` is True after the
+    index was searched.
     """
 
     def __init__(self, scan: LogScan, *, by_scan: bool) -> None:
@@ -89,9 +85,9 @@ class KeySearch:
         """Return the records with `unique_key` as their UNIQ_KEY or in their KEYS.
 
         Client records have the UNIQ_KEY of another message in their KEYS. `key` is the word of KEYS in the question of
-        the user, or None. After a scan of the whole log for `key`, the result has all records with `key`. All records
-        of the message have `key` in their KEYS. Therefore a part of the log that was read for `key` is usually not read
-        again for the UNIQ_KEY.
+        the user, or None. After a scan of the whole log for `key`, all records with `key` are returned. All records of
+        the message have it in their KEYS, so a part of the log that was read for `key` is usually not read again for
+        the UNIQ_KEY.
         """
         if key is not None and key in self._scanned:
             return self._found[key]
@@ -116,7 +112,6 @@ class KeySearch:
         return self._found[key]
 
     def _found_also_by(self, key: str) -> dict[str, list[Record]]:
-        """Return the records found by a key, grouped by each of their keys."""
         if key not in self._also_by:
             of_words = self._also_by[key] = defaultdict(list)
             for record in self._found[key]:
@@ -126,7 +121,6 @@ class KeySearch:
 
     @cached_property
     def _topics(self) -> frozenset[str]:
-        """Return every topic of which the store may have messages."""
         return frozenset(_topics(self._store))
 
     @cached_property
@@ -139,10 +133,7 @@ class KeySearch:
         return list({record.place: record for record in [*others, *indexed]}.values())
 
     def _indexed(self, key: str, topics: frozenset[str]) -> list[Record]:
-        """Return the records that the index has for a key in `topics`.
-
-        The search also covers the topics in the properties of found records.
-        """
+        # the topics in the properties of found records are searched, too
         self.was_asked = True
         found: list[Record] = []
         asked: frozenset[str] = frozenset()
@@ -155,7 +146,6 @@ class KeySearch:
         return found
 
     def _of_topic(self, topic: str, key: str, offsets: list[int]) -> Iterator[Record]:
-        """Yield the records at the offsets that the index has for a topic and a key."""
         for offset in offsets:
             record = record_at(self.scan, offset, indexed=True)
             if record is None:
@@ -165,15 +155,10 @@ class KeySearch:
                 yield record
 
     def _goes_on(self, position: int) -> bool:
-        """Return whether a log file begins after a physical offset."""
         return any(file.file_from_offset > position for file in self._store.commit_log.queue.files)
 
     def _part(self, key: str, start: int, stop: int | None) -> list[Record]:
-        """Return the records with a key in a part of the log.
-
-        Up to 2,000 records are read one by one. After 2,000 records, or after damage, kernels read the rest of the
-        part.
-        """
+        # up to 2,000 records are read one by one; after these, or after damage, kernels read the rest
         records: list[Record] = []
         position = start
         for _ in range(WALK_RECORDS_MAX):
@@ -194,7 +179,6 @@ class KeySearch:
 
 
 def _topics(store: ReadOnlyStore) -> set[str]:
-    """Return every topic of which the store may have messages."""
     known = store.queue_topics | set(store.listed_topics)
     known |= {stored.topic for stored in consumer_offsets(store)}
     for group in table(store.config(GROUPS_CONFIG), GROUP_TABLE):

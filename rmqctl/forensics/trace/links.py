@@ -1,6 +1,6 @@
 """Links from a message's records to other records, and to light queues.
 
-Op messages and POP messages do not have the UNIQ_KEY of the message. The index may lack a record of the message.
+Op messages and POP messages do not have the UNIQ_KEY of the message, and the index may lack a record of it.
 
     op message      names the queue offsets of half messages (format/body/op_message.py)
     POP             a checkpoint or acknowledgement names topic, queue and queue offset (`trace.py`)
@@ -8,8 +8,7 @@ Op messages and POP messages do not have the UNIQ_KEY of the message. The index 
     retry, DLQ      ORIGIN_MESSAGE_ID is the offset message id of the first record
     light queues    INNER_MULTI_DISPATCH names them (LMQ)
 
-Op messages and POP messages are stored later than the records that they name. Therefore only op messages and POP
-messages after the named record are searched.
+Op messages and POP messages are stored later than the records that they name, and only searched there.
 """
 
 from __future__ import annotations
@@ -84,8 +83,8 @@ def linked_offsets(record: Record, store: ReadOnlyStore) -> Iterator[int]:
 def has_overdue(records: Sequence[Record], store: ReadOnlyStore) -> bool:
     """Return whether a record of a message is overdue but not delivered.
 
-    A message counts as not delivered if none of its records is in the topic that REAL_TOPIC names. A record is overdue
-    if its due time is before the physicMsgTimestamp of the checkpoint.
+    It is not delivered if no record is in the topic that REAL_TOPIC names, and overdue if its due time is before the
+    physicMsgTimestamp of the checkpoint.
     """
     topics = {record.message.topic for record in records}
     waiting = [
@@ -122,7 +121,6 @@ def lost_origins(record: Record, store: ReadOnlyStore) -> Iterator[int]:
 
 
 def _origins(record: Record) -> Iterator[tuple[Host, int]]:
-    """Yield the store host and physical offset of each msgId that a record names."""
     for name in ORIGIN_IDS:
         try:
             yield parse_msg_id(record.properties.get(name, ""))
@@ -133,9 +131,9 @@ def _origins(record: Record) -> Iterator[tuple[Host, int]]:
 def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessages) -> Iterator[Stage]:
     """Yield the op messages of one store for the half messages `halves`.
 
-    `records` are all records of the message. An op message means a commit if `records` has the committed message.
-    Otherwise, the op message means a rollback. The queue of op messages may be behind the log. If no op message in the
-    queue names the last half message, the end of the log is scanned.
+    `records` are all records of the message. An op message means a commit if they have the committed message, and else
+    a rollback. The queue of op messages may be behind the log: if none in it names the last half message, the end of
+    the log is scanned.
     """
     committed = {
         record.message.prepared_transaction_offset
@@ -154,7 +152,7 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessage
 
 
 def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Record, list[Stage]]]:
-    """Yield pairs of an op message and the half messages that the op message names."""
+    """Yield pairs of an op message and the half messages that it names."""
     for record in ops:
         meant = [named[at] for at in op_message.decode(bytes(record.message.body)).half_offsets if at in named]
         if meant:

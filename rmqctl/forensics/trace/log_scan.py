@@ -22,32 +22,25 @@ _PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 
 
 def has_queue_files(store: ReadOnlyStore) -> bool:
-    """Return whether the queues of a store are files.
-
-    If the queues are in RocksDB, rmqctl cannot read them.
-    """
+    """Return whether the queues of a store are files; those in RocksDB are not read."""
     return store.path.layout is not Layout.ROCKSDB
 
 
 @dataclass
 class ScannedPart:
-    """The physical offsets [start, end) of a part of the log that was read.
-
-    `first_ms` and `last_ms` are the store times of the first and last good message in the part. Both times are None if
-    the part has no good message. `placeholders` has the physical offset of each placeholder.
-    """
+    """The physical offsets [start, end) of a part of the log that was read."""
 
     start: int
     end: int
-    first_ms: int | None = None
-    last_ms: int | None = None
-    placeholders: list[int] = field(default_factory=list)
+    first_ms: int | None = None  # store time of the first good message, if there is one
+    last_ms: int | None = None  # store time of the last good message, if there is one
+    placeholders: list[int] = field(default_factory=list)  # physical offsets
 
 
 class LogScan:
     """Scans the log of one store; `number` is the number of the store.
 
-    `damages` has the damage that scans found, by physical offset. `parts` lists the parts of the log that were read.
+    `damages` has the damage that scans found, by physical offset, and `parts` the parts of the log that were read.
     `warm_up` is called before the kernels are used.
     """
 
@@ -61,13 +54,13 @@ class LogScan:
 
     @property
     def incomplete(self) -> bool:
-        """Return whether a scan could not read a part of the log."""
+        """Whether a scan could not read a part of the log."""
         return any(damage.code in UNREADABLE for damage in self.damages.values())
 
     def records(self, wanted: Filter, start: int | None = None, stop: int | None = None) -> Iterator[Record]:
         """Yield the records that match a filter, from the log files in [start, stop).
 
-        `start` and `stop` are physical offsets. Damaged records whose fields can be read are included.
+        These are physical offsets. Damaged records whose fields can be read are included.
         """
         begin = self.store.commit_log.min_offset if start is None else start
         part = ScannedPart(begin, begin)

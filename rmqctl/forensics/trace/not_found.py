@@ -29,7 +29,7 @@ ZONE_MS_MAX = 15 * 3_600_000  # a client makes an id by its own time zone
 
 
 def not_found_verdict(trace: Trace, names: list[str]) -> str:
-    """Return in one line why no store has the message, if the reason is known.
+    """Say in one line why no store has the message, if the reason is known.
 
     `names` has the name of each store, as shown to the user.
     """
@@ -62,7 +62,7 @@ def _other_kind(trace: Trace) -> str | None:
 
 
 def _named(told: Iterable[tuple[int, str]], names: list[str]) -> Iterator[str]:
-    """Put the store's name before each text if several stores were searched."""
+    # only if several stores were searched
     for number, text in told:
         yield f"{names[number]}: {text}" if len(names) > 1 else text
 
@@ -87,10 +87,7 @@ def _known_of(trace: Trace) -> Iterator[tuple[int, str]]:
 
 
 def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:
-    """Describe what each log has at the offset or msgId that the user gave.
-
-    Each result is (number of the store, text).
-    """
+    """Say what each log has at the offset or msgId of the question, by store number."""
     offset, msg_id = trace.asked_place()
     for number, store in enumerate(trace.stores):
         yield number, _at_offset(store, offset, msg_id)
@@ -117,7 +114,7 @@ def _at_offset(store: ReadOnlyStore, offset: int, msg_id: str | None) -> str:
 
 
 def _around(store: ReadOnlyStore, offset: int) -> Message | None:
-    """Return the record that contains an offset, if the record's frame is whole."""
+    """Return the record that contains an offset, if its frame is whole."""
     file = store.commit_log.queue.find(offset)
     if file is None:
         return None
@@ -174,7 +171,6 @@ def _begin(store: ReadOnlyStore) -> str:
 
 
 def _begin_time(store: ReadOnlyStore) -> str:
-    """Return the store time of the log's first message, or the log's first offset."""
     first = message_of(store.commit_log.at(store.commit_log.min_offset))
     time = rfc3339(first.store_timestamp) if first is not None else None
     return time or f"offset {store.commit_log.min_offset}"

@@ -1,6 +1,6 @@
 """The op messages of one store, which name half messages by queue offset.
 
-The first search in a queue looks for the digits of the queue offsets in the bytes of each op message. The second search
+The first search in a queue looks for the digits of the queue offsets in the bytes of each op message. The second
 decodes all op messages, and keeps the queue offsets for later searches.
 """
 
@@ -32,7 +32,7 @@ class OpMessages:
     def in_queue(self, queue_id: int, half_offsets: Collection[int], after: int) -> list[Record]:
         """Return the op messages in a queue that may name one of `half_offsets`.
 
-        Only op messages after the physical offset `after` are returned.
+        They are after the physical offset `after`.
         """
         if queue_id not in self._asked:
             self._asked.add(queue_id)
@@ -46,7 +46,7 @@ class OpMessages:
     def in_tail(self, queue_id: int, after: int) -> list[Record]:
         """Return the op messages that are in the log, but have no unit in the queue yet.
 
-        Only op messages after the physical offset `after` are returned.
+        They are after the physical offset `after`.
         """
         queue = self.scan.store.queue(TRANS_OP_HALF_TOPIC, queue_id)
         last = queue.last() if queue is not None else None

@@ -21,10 +21,7 @@ RECORD_SIZE_MAX = 1024 * 1024  # of an op message or a POP message; a damaged un
 
 
 def record_at(scan: LogScan, physical_offset: int, *, indexed: bool | None = None) -> Record | None:
-    """Return the record at a physical offset, or None.
-
-    The record may be damaged.
-    """
+    """Return the record at a physical offset, whole or damaged, or None."""
     item = scan.store.commit_log.at(physical_offset)
     message = message_of(item)
     if message is None:
@@ -41,8 +38,8 @@ def by_queue(
 ) -> Iterator[Record]:
     """Yield the messages of a queue that are stored after a physical offset.
 
-    With `codes`, only units with one of these tagsCodes are read. If `may_be_meant` returns False for the bytes of a
-    record, the record is skipped.
+    With `codes`, only units with one of these tagsCodes are read. Records for whose bytes `may_be_meant` returns False
+    are skipped.
     """
     queue = scan.store.queue(*key)
     first = None if queue is None else first_from(queue, after)

@@ -43,67 +43,57 @@ _BY_PREFIX = {RETRY_PREFIX: RETRY, DLQ_PREFIX: DEAD_LETTER}
 
 @dataclass(frozen=True)
 class Record:
-    """A record of the log of one store, whole or damaged.
+    """A record of the log of one store, whole or damaged."""
 
-    `store` is the number of the store. `damage` is the code of the damage, or None for a whole record. `indexed` says
-    whether the index points to the record. `indexed` is None if the index was not searched.
-    """
-
-    store: int
+    store: int  # its number
     message: Message
-    damage: str | None = None
-    indexed: bool | None = None
+    damage: str | None = None  # code of the damage; None: a whole record
+    indexed: bool | None = None  # the index points to the record; None: it was not searched
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        """Return the properties of the message."""
+        """The properties of the message."""
         return self.message.properties
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the record is neither damaged nor a placeholder."""
+        """Whether the record is neither damaged nor a placeholder."""
         return self.damage is None and self.message.placeholder is None
 
     @property
     def unique_key(self) -> str | None:
-        """Return the UNIQ_KEY of the message, or None."""
+        """The UNIQ_KEY of the message, or None."""
         return self.properties.get(UNIQ_KEY)
 
     @property
     def place(self) -> tuple[int, int]:
-        """Return (number of the store, physical offset)."""
+        """The number of the store, and the physical offset."""
         return self.store, self.message.physical_offset
 
 
 class Stage(NamedTuple):
-    """A stage of a message's life: a record, or a record's place in a light queue.
-
-    `reachable` says whether the unit at `queue_offset` points to the record. `reachable` is None if the queues cannot
-    be read. `group` is the consumer group in a POP checkpoint or acknowledgement. `due` is when a
-    delayed or timer message is to be delivered, in ms since 1970; None if unknown, and for other kinds. `why_not` says
-    why no consumer can read the queue; it is empty if consumers can.
-    """
+    """A stage of a message's life: a record, or a record's place in a light queue."""
 
     kind: str
     record: Record
     topic: str
     queue_id: int
     queue_offset: int
-    reachable: bool | None
-    group: str | None = None
-    due: int | None = None
-    why_not: str = ""
+    reachable: bool | None  # the unit at `queue_offset` points to the record; None: the queues cannot be read
+    group: str | None = None  # the consumer group in a POP checkpoint or acknowledgement
+    due: int | None = None  # when a delayed or timer message is to be delivered, in ms since 1970; None if unknown
+    why_not: str = ""  # why no consumer can read the queue; "" if consumers can
 
     @property
     def stored_at(self) -> int:
-        """Return when the record was stored, in ms since 1970."""
+        """When the record was stored, in ms since 1970."""
         return self.record.message.store_timestamp
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:
     """Return records of several stores in the order in which they were stored.
 
-    Records of one store keep the order of the log, even if the clock of the broker was set back. Records of different
+    Those of one store keep the order of the log, even if the clock of the broker was set back. Those of different
     stores are ordered by store time.
     """
     from heapq import merge
@@ -142,11 +132,7 @@ def _kind_by_topic(topic: str) -> str | None:
 
 
 def _is_one_batch(first: Record, other: Record) -> bool:
-    """Return whether two records are messages of one batch.
-
-    In 5.3.3, all messages of a batch have the same UNIQ_KEY. The messages of a batch are sent and stored at the same
-    time in one queue.
-    """
+    # in 5.3.3, all messages of a batch have the same UNIQ_KEY; they are sent and stored at the same time in one queue
     one, two = first.message, other.message
     return (first.store, one.queue_id, one.born_timestamp, one.store_timestamp) == (
         other.store,

@@ -48,7 +48,7 @@ def unresolved(store: ReadOnlyStore, name: str) -> list[Row]:
 
 
 def verdict(rows: list[Row]) -> str:
-    """Return in one line how many messages wait, and for what."""
+    """Say in one line how many messages wait, and for what."""
     halves, delayed = (sum(row["kind"] == kind for row in rows) for kind in (HALF, DELAYED))
     if not rows:
         return "no half message waits for its end, and no delayed message is overdue"

@@ -44,9 +44,9 @@ _NAMES_MAX = 4
 def life_verdict(
     stages: Sequence[Stage], states: Sequence[GroupState], *, commit_may_be_lost: bool, has_unread_offsets: bool
 ) -> str:
-    """Return in one line what happened to a message.
+    """Say in one line what happened to a message.
 
-    `stages` are in order and not empty. `states` is the result of `group_states`.
+    `stages` are in order and not empty. `states` come from `group_states`.
     """
     parts = [*_stored(stages), *_transaction(stages, commit_may_be_lost=commit_may_be_lost), *_delays(stages)]
     parts += _retries(stages, states)
@@ -146,24 +146,17 @@ def _retries(stages: Sequence[Stage], states: Sequence[GroupState]) -> Iterator[
 
 
 def _retry_topic(stage: Stage) -> str | None:
-    """Return the %RETRY% topic of a retry, or None if the record is not a retry.
-
-    A retry that is delayed names its %RETRY% topic in the property REAL_TOPIC.
-    """
+    # None for other records; a delayed retry names its %RETRY% topic in the property REAL_TOPIC
     topic = stage.record.properties.get(REAL_TOPIC, "") if stage.kind == DELAYED else stage.topic
     return topic if topic.startswith(RETRY_PREFIX) and stage.kind in (RETRY, DELAYED) else None
 
 
 def _retrying(topic: str, states: Sequence[GroupState]) -> str:
-    """Return the group of a %RETRY% topic."""
     return retry_owner(topic.removeprefix(RETRY_PREFIX), {known.group for known in states})
 
 
 def _waits(copy: Stage, states: Sequence[GroupState]) -> bool:
-    """Return whether the group of a retry has not consumed the retry yet.
-
-    If no offset of the group is known, the result is False.
-    """
+    # not if no offset of the group is known
     if copy.kind == DELAYED:
         return True
     of_group = [known for known in states if known.group == _retrying(copy.topic, states) and known.state == CONSUMED]
@@ -173,7 +166,7 @@ def _waits(copy: Stage, states: Sequence[GroupState]) -> bool:
 def _failed(stages: Sequence[Stage], states: Sequence[GroupState]) -> set[str]:
     """Return the groups whose last attempt at the message failed.
 
-    A failed group has a dead letter or a waiting retry. A later record in the message's own topic cancels all failures.
+    They have a dead letter or a waiting retry. A later record in the message's own topic cancels all failures.
     """
     failed: set[str] = set()
     for stage in stages:
@@ -205,8 +198,8 @@ def _pop(stages: Sequence[Stage]) -> Iterator[str]:
 def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
     """Return texts on groups that have consumed the message, and on waiting groups.
 
-    The broker's own groups and topics are left out. A group in `failed` does not count as a consumer of the message. A
-    group in `failed` is listed if a copy of the message waits for the group.
+    The broker's own groups and topics are left out. A group in `failed` does not count as a consumer, and is listed if
+    a copy of the message waits for it.
     """
     asked = [known for known in states if not is_broker_group(known.group) and not is_broker_topic(known.stage.topic)]
     of_groups: dict[str, list[GroupState]] = {}
@@ -239,7 +232,7 @@ def _no_groups(stages: Sequence[Stage], *, has_unread_offsets: bool) -> list[str
 
 
 def _unreadable(stages: Sequence[Stage]) -> list[str]:
-    """Say why no consumer can read the message; dead letters wait for an operator."""
+    # dead letters wait for an operator
     whys = dict.fromkeys(stage.why_not for stage in stages if stage.why_not and stage.kind != DEAD_LETTER)
     return [f"no consumer can read it there: {why}" for why in whys]
 

@@ -135,7 +135,7 @@ class ExpiredLog:
         return ";".join(f"{hour:02}" for hour in self._settings.delete_when)
 
     def _round(self, forces: str) -> bool:
-        # Mark the log files that one round deletes; return whether another one is possible.
+        # the log files that one round deletes are marked; returns whether another one is possible
         for _ in range(max(self._settings.batch, 1)):
             number = len(self.removed)
             self._stays = self._holds(number)
@@ -154,7 +154,7 @@ class ExpiredLog:
         return True
 
     def _holds(self, number: int) -> str:
-        # Return why the expired log file at this position must stay, or "" if it may be deleted.
+        # why the expired log file at this position must stay, or "" if it may be deleted
         if number >= len(self._log) - 1:
             return LAST_STAYS
         blocked_by = self._log[number].blocked_by

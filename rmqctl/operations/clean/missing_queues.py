@@ -121,7 +121,7 @@ class _Chains:
         np.maximum.at(self._ends, numbers, ends)
 
     def end_of(self, number: int) -> int | None:
-        # Return the physical offset where the unit chain of a log file ends, None without one.
+        # the physical offset where the unit chain of a log file ends, None without one
         end = self._ends[number : number + 1]
         return int(end[0]) if self._left_over[number] == _hashes(end)[0] else None
 

@@ -285,7 +285,7 @@ class Prescriber:
         return f"sed -i.bak {' '.join(edits)} {quoted(path)}", CONF_CORRECTED.format(path=path, more=more)
 
     def _is_mended(self, group: Group) -> bool:
-        # Return whether the repair removes all findings of a code in `group.findings`, if any.
+        # whether the repair removes all findings of a code in `group.findings`, if any
         leaves = self._plan.repair.leaves if self._plan is not None else {}
         return not all(leaves.get(finding.code, 0) for finding in group.findings) or not group.findings
 

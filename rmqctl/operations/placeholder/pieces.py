@@ -93,7 +93,7 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
 
 
 def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
-    # Group the claims by physical offset, in log order: a message with LMQs has several units.
+    # group the claims by physical offset, in log order: a message with LMQs has several units
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
         if claim.physical_offset is None:

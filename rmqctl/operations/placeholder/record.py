@@ -254,7 +254,7 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
 
 
 def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
-    # Return the properties that dispatch and the broker's delay and timer services read.
+    # the properties that dispatch and the broker's delay and timer services read
     claim, *others = claims
     needed = {properties.TAGS: claim.tags} if claim.tags else {}
     if claim.inner_num:

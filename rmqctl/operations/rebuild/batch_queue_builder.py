@@ -120,7 +120,7 @@ class BatchQueueBuilder:
         return expected if base > expected or base < 0 or self._shown(key, unit) == expected else base
 
     def _shown(self, key: QueueKey, built: Row) -> int:
-        # Return the first queue offset of a batch in the existing queue, or else its own.
+        # the first queue offset of a batch in the existing queue, or else its own
         before, at = self._before.queues.get(key), int(built["physicalOffset"])
         if isinstance(before, BatchConsumeQueue):
             unit = before.first_where(lambda unit: unit.physical_offset >= at)

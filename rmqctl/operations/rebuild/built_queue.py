@@ -58,12 +58,12 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def units(self) -> int:
-        """How many units the queue has."""
+        """The number of units of the queue."""
         return self.max_offset - self.min_offset
 
     @property
     def unplaced(self) -> int:
-        """How many messages have no unit (`duplicates` and `earlier`)."""
+        """The number of messages without a unit (`duplicates` and `earlier`)."""
         return self.duplicates + self.earlier
 
     def add(self, units: Rows, max_offset: int, store_timestamp: int) -> None:

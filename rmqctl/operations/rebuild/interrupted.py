@@ -1,6 +1,6 @@
-"""What an interrupted rebuild leaves in the staging folder, so that it can go on.
+"""The state that an interrupted rebuild leaves in the staging folder.
 
-It goes on only if the log and the settings have not changed, and if files of the log do not overlap.
+The rebuild goes on there only if the log and the settings have not changed, and if files of the log do not overlap.
 """
 
 from __future__ import annotations

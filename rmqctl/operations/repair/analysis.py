@@ -455,9 +455,9 @@ class RecoveryAnalysis:
 
     @property
     def keepable(self) -> int:
-        """How many good messages after the log's end `keep_going` would keep.
+        """The number of good messages after the log's end that `keep_going` would keep.
 
-        None if they are stale (`_is_stale`).
+        0 if they are stale (`_is_stale`).
         """
         return self.losses.good if self.end.is_at_damage else 0
 

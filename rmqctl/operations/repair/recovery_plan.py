@@ -1,4 +1,4 @@
-"""How `recover` plans a repair, before it writes anything.
+"""`recover` plans a repair in six steps, before it writes anything.
 
 1. Where the log ends. One pass over the log simulates the start of the broker's version, and compares every record with
    its queue and the index. The log ends where that start ends it. What lies behind the end is removed, good messages,
@@ -65,12 +65,12 @@ class RecoveryPlan:
 
     @property
     def missing(self) -> int:
-        """How many messages were lost before the repair."""
+        """The number of messages that were lost before the repair."""
         return sum(self.gone.values())
 
     @property
     def fewer(self) -> int:
-        """How many messages brokers serve now, but not after the repair.
+        """The number of messages that brokers serve now, but not after the repair.
 
         Messages that are gone already, or that the next start loses, do not count.
         """
@@ -85,7 +85,7 @@ class RecoveryPlan:
 
     @property
     def placeholders_files(self) -> int:
-        """How many missing log files the repair creates for placeholders."""
+        """The number of missing log files that the repair creates for placeholders."""
         return sum(isinstance(step.action, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Master(NamedTuple):
 
     @property
     def longest_put(self) -> float:
-        """How many seconds a put can wait for a slave.
+        """The seconds that a put can wait for a slave.
 
         0 for a master that does not wait; for a SYNC_MASTER with a margin of 1 s.
         """

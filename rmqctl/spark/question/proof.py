@@ -73,7 +73,7 @@ class Proof:
         return done
 
     def _observed(self) -> dict[str, Any]:
-        # Return the results of `DataFrame.observe`, empty if Spark did not read the table.
+        # the results of `DataFrame.observe`, empty if Spark did not read the table
         from py4j.protocol import Py4JError
 
         try:

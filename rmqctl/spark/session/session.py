@@ -357,7 +357,7 @@ def _java(environ: Mapping[str, str]) -> Path:
 
 
 def _version_of(java: Path) -> int | None:
-    # Return the major version of a Java (17), or None if it does not run or print it.
+    # the major version of a Java (17), or None if it does not run or print it
     try:
         command = [str(java), "-version"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=_ASKING_SECONDS, check=False).stderr  # noqa: S603 -- a Java

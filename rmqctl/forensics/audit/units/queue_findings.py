@@ -63,8 +63,8 @@ class QueueFindings:
     def add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
         """Add a finding for `count` successive places of a queue.
 
-        Places that directly follow the last finding of the code are added to this finding. A queue gets at most
-        FINDINGS_MAX findings of one code. After FINDINGS_MAX findings, the last finding counts all later places.
+        Places that directly follow the last finding of the code are added to it. After FINDINGS_MAX findings of one
+        code in a queue, the last one counts all later places.
         """
         key = (target.topic, target.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
@@ -80,10 +80,7 @@ class QueueFindings:
         same.append(finding)
 
     def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
-        """Return the file of a unit, and the unit's position in the file.
-
-        If no file has the unit, the result is (folder of the queue, None).
-        """
+        # Return the file of a unit and the position there, or (folder of the queue, None).
         queue = self._store.queues.get(key)
         at = queue_offset * CQ_UNIT.size
         file = queue.queue.find(at) if isinstance(queue, ConsumeQueue) else None

@@ -65,7 +65,7 @@ class UnconfirmedUnits:
     def finish_batch_queue(self, queue: BatchConsumeQueue) -> None:
         """Check the batches of a queue.
 
-        Batches must follow one another without a gap, in the order of the log, and must point into the log.
+        They must follow one another without a gap, in the order of the log, and must point into the log.
         """
         previous: CqUnit | None = None
         expired_before = self.expired
@@ -84,8 +84,8 @@ class UnconfirmedUnits:
     def _count_spanning(self, queue: UnitQueue, expired_before: int) -> None:
         """Count the expired units of a queue whose last unit points into the log.
 
-        The function ignores a queue whose messages have all expired. A broker keeps the last units of a queue to know
-        the next queue offset.
+        A queue whose messages have all expired does not count: a broker keeps its last units to know the next queue
+        offset.
         """
         expired = self.expired - expired_before
         last = queue.last() if expired else None
@@ -99,7 +99,6 @@ class UnconfirmedUnits:
             self._out_of_order(queue, slot, previous)
 
     def _finish_slots(self, cursor: QueueCursor, rest: _Passed, start: int, end: int) -> None:
-        """Check the unconfirmed units at the queue offsets [start, end)."""
         for at, count, data in cursor.queue.parts(start, end):
             if not data:  # a hole of the file: what zeros on the disk are, too
                 unused = min(count, cursor.max_offset - at)
@@ -118,10 +117,7 @@ class UnconfirmedUnits:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Passed, at: int, units: Rows) -> Flags:
-        """Count faulty units whose code already has FINDINGS_MAX findings.
-
-        The units begin at queue offset `at`. The result has one bool for each unit: True if the unit was counted.
-        """
+        # only units whose code already has FINDINGS_MAX findings; they begin at queue offset `at`; one flag each
         by_code = self._findings.of((cursor.queue.topic, cursor.queue.queue_id))
         counted = np.zeros(len(units), np.bool_)
         if rest.in_front or all(len(found) < FINDINGS_MAX for found in by_code.values()):

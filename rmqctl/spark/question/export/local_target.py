@@ -154,7 +154,7 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def _checked(target: Path, mode: Mode, suffix: str) -> list[str]:
-    # Raise BadRequest if `mode` does not allow an export to the target; return its files.
+    # raises BadRequest if `mode` does not allow an export to the target; returns the target's files
     if not target.parent.is_dir():
         raise BadRequest("no such folder", path=str(target.parent))
     if target.is_symlink() or (target.exists() and not target.is_dir()):
