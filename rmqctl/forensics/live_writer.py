@@ -34,8 +34,6 @@ _OF_RECORDS = frozenset(
 
 
 class _Ends(NamedTuple):
-    """The ends of the log's good records and of the dispatched ones."""
-
     log: int = OFFSET_MAX
     dispatched: int = OFFSET_MAX
 

@@ -71,7 +71,6 @@ class RenamedFiles:
             yield RenamedFile(file.name, file.path, right_path, self._counts.get(file.name, 0))
 
     def _right_base(self, file: MappedFile) -> int | None:
-        """Return the first offset that all records of a file fit, or None."""
         distances = self._moved.get(file.name, set())
         if len(distances) != 1 or file.name in self._with_good:
             return None

@@ -125,7 +125,6 @@ class Search:
         self.remarks.append(f"{read}; stopped at {summary.end}: {summary.stopped}")
 
     def _scanned(self, summary: ScanSummary) -> Iterator[ScanItem]:
-        """Yield the messages that match, and all damage."""
         wanted = self._filter()
 
         def take(columns: Columns) -> list[Message]:
@@ -198,7 +197,6 @@ class Search:
             yield from self._found(found)
 
     def _with_unique_key(self, text: str) -> int | None:
-        """Return the first physical offset that the index has for a UNIQ_KEY."""
         topics = sorted({topic for topic, _ in self._store.queues})
         messages = (message_of(found) for topic in topics for found in self._store.by_key(topic, text))
         places = (one.physical_offset for one in messages if one and one.properties.get(properties.UNIQ_KEY) == text)

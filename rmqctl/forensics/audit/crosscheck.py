@@ -347,7 +347,6 @@ class _WithoutUnits:
         self.left_out: Counter[QueueKey] = Counter()
 
     def is_deleted_topic(self, topic: str) -> bool:
-        """Return whether no queue, topics.json or offset of a group has a topic."""
         return topic not in self._known_topics and topic not in self._topics_with_queues
 
     def notes(self) -> Iterator[str]:

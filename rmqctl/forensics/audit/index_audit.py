@@ -165,7 +165,6 @@ class IndexAudit:
         self._entries.add(finding, int(event["kind"]), goes_on=bool(event["entry"]))
 
     def _tags_not_indexed(self, event: Row) -> None:
-        """Add messages whose TAGS are not in the index, before a message whose TAGS are."""
         detail = "TAGS of the message are not in the index, although those of messages before and after it are"
         finding = self._missing(int(event["value"]), detail, int(event["count"]))
         self._entries.add(finding, int(event["kind"]))

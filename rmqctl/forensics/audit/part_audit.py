@@ -106,7 +106,6 @@ class PartAudit:
         return np.array(runs, RUNS)
 
     def _first_of_queues(self, messages: Rows, asked: Flags) -> Numbers:
-        """Return the rows of messages that are the first of their queue in this part."""
         new = np.flatnonzero(asked & ~self._is_seen[messages["queue"]])
         numbers, at = np.unique(messages["queue"][new], return_index=True)
         self._is_seen[numbers] = True

@@ -84,7 +84,6 @@ def _recovery(restart: RestartOutcome) -> str:
 
 
 def _other_end(restart: RestartOutcome, log_end: int) -> Iterator[str]:
-    """Yield a text if the broker does not store the next message at `log_end`."""
     end = restart.max_phy_offset
     if end < log_end:
         yield f"It stores the next message at {end}, and not at {log_end}, where doctor's scan of the log ends."
@@ -96,7 +95,6 @@ def _other_end(restart: RestartOutcome, log_end: int) -> Iterator[str]:
 
 
 def _filling(group: Group, facts: StoreFacts) -> str:
-    """Say how the next start of the broker changes queues that miss messages."""
     if any(finding.code in KEPT_UNITS for finding in group.findings):
         return "It does not write units again that a queue has, even if they are wrong."
     if facts.is_healed:

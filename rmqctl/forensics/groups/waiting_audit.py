@@ -99,7 +99,7 @@ def _delay_level(store: ReadOnlyStore, key: QueueKey, delivered: int, last_ms: i
 
 
 def _halves(store: ReadOnlyStore, key: QueueKey, checked: dict[QueueKey, int], last_ms: int) -> Iterator[Finding]:
-    """Yield a finding if half messages have waited for their end for more than a day."""
+    # more than a day is too long
     queue, log = store.queues[key], store.commit_log
     at = max(queue.min_offset(log.min_offset), checked.get(key, 0))
     unit = queue.find(at)

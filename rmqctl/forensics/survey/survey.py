@@ -107,7 +107,6 @@ def _consume_queues(store: ReadOnlyStore, topic_count: int) -> dict[str, int]:
 
 
 def _topics(store: ReadOnlyStore) -> tuple[list[dict[str, Any]], int | None]:
-    """Return a row for each topic, and the highest physical offset in all queues."""
     rows: dict[str, dict[str, Any]] = {}
     last_offset = None
     for (topic, queue_id), queue in sorted(store.queues.items()):

@@ -71,7 +71,6 @@ def _remarks(trace: Trace, names: list[str]) -> list[str]:
 
 
 def _copy_remark(shown: Record, other: Record, names: list[str]) -> str:
-    """Say that another store has a better or worse copy of a record."""
     copy = f"copy of the record at offset {shown.message.physical_offset}"
     if other.is_whole:
         return f"{names[other.store]} has a whole {copy}"

@@ -152,7 +152,6 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessage
 
 
 def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Record, list[Stage]]]:
-    """Yield pairs of an op message and the half messages that it names."""
     for record in ops:
         meant = [named[at] for at in op_message.decode(bytes(record.message.body)).half_offsets if at in named]
         if meant:

@@ -61,7 +61,6 @@ class OpMessages:
         return [record for record in records if record.message.physical_offset >= begin]
 
     def _places(self, queue_id: int, after: int) -> dict[int, list[int]]:
-        """Return the physical offsets of op messages, by the queue offset that they name."""
         start, places = self._in_queue.get(queue_id, (None, {}))
         if start is None or after < start:
             places = _by_half_offset(by_queue(self.scan, (TRANS_OP_HALF_TOPIC, queue_id), after))

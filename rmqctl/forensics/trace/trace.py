@@ -140,7 +140,7 @@ class Trace:
         return any(scan.incomplete for scan in self.scans)
 
     def _messages(self) -> Iterator[tuple[str | None, list[Record]]]:
-        """Yield (UNIQ_KEY, all records) of each message that answers the question."""
+        # (UNIQ_KEY, all records) of each message
         found = list(self._seeds())
         seeds = [record for record in found if self._is_wanted(record)]
         if not seeds and self.question.topic is not None:
@@ -212,7 +212,6 @@ class Trace:
         return asked.topic is None or asked.topic in topics
 
     def _is_told(self, record: Record) -> bool:
-        """Return whether a record is a client record that was found by a key."""
         return self.question.offset is None and self.question.msg_id is None and self._is_client_record(record)
 
     def _is_client_record(self, record: Record) -> bool:

@@ -64,7 +64,7 @@ def _halves(store: ReadOnlyStore) -> Iterator[Message]:
 
 
 def _delayed(store: ReadOnlyStore) -> Iterator[tuple[Message, int, bool]]:
-    """Yield (delayed message, when it is due in ms, whether it is skipped)."""
+    # message, when it is due in ms, whether it is skipped
     delivered = delivered_delays(store)
     for topic, queue_id in sorted(store.queues):
         if topic != SCHEDULE_TOPIC:

@@ -76,7 +76,7 @@ class LineAppender:
             self._put_line(line)
 
     def _put_line(self, line: bytes) -> QueueKey | None:
-        """Put the message of one line; return its queue, or None if nothing was put."""
+        # returns the line's queue, or None if nothing was put
         self._taken += 1
         if not line or line.isspace():
             return None
@@ -106,7 +106,7 @@ class LineAppender:
             position = self._put_some(block, run.end, encoder)
 
     def _put_some(self, block: memoryview, position: int, encoder: LineEncoder) -> int:
-        """Put some lines one by one; return the byte position after the last line."""
+        # returns the byte position after the last line
         for _ in range(self._one_by_one):
             if position == len(block) or self.takes_no_more:
                 break

@@ -5,9 +5,11 @@
 `topic` is required. `body` is text unless `bodyEncoding` is hex or base64. Offsets and store times in a line are
 ignored, because the message gets new ones. A line with `physicalOffset` comes from a stored message, which `append`
 copies without the changes that a broker makes to new messages. Any other line is a new message: one with the property
-DELAY is delayed, and one without UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must have this CRC-32,
-which the text of `dump --body utf8` has not if it differs from the stored body. If sysFlag says that the body is
-compressed, it must be: a client rejects a body that it cannot decompress, and all messages behind it in the same pull.
+DELAY is delayed, and one without UNIQ_KEY gets a UNIQ_KEY.
+
+If a line has `bodyCrc`, the body must have this CRC-32; a text of `dump --body utf8` that differs from the stored body
+fails. If sysFlag says that the body is compressed, it must be: a client rejects a body that it cannot decompress, and
+all messages behind it in the same pull.
 """
 
 from __future__ import annotations

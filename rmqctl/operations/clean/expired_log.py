@@ -106,7 +106,6 @@ class ExpiredLog:
                 return
 
     def _asking(self, disk: Pressure, done: int) -> list[tuple[Trigger, str]]:
-        """Return the triggers that start another round, each with a reason as text."""
         asking: list[tuple[Trigger, str]] = []
         if self._hour in self._settings.delete_when:
             asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))

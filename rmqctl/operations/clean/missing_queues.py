@@ -103,8 +103,6 @@ def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> li
 
 
 class _Chains:
-    """Tests whether the units of each log file form a chain."""
-
     def __init__(self, files: Sequence[MappedFile]) -> None:
         self.begin = files[0].file_from_offset
         self.end = files[-1].end
@@ -127,7 +125,7 @@ class _Chains:
 
 
 def _hashes(places: Numbers) -> Numbers:
-    """Return a 64-bit hash for each physical offset (splitmix64)."""
+    # splitmix64
     mixed = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

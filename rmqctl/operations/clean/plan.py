@@ -172,7 +172,6 @@ def _warnings_of_groups(outstanding: Outstanding) -> list[str]:
 
 
 def _unread_topics(rises: Sequence[MinOffsetAdvance], outstanding: Outstanding) -> tuple[UnreadTopic, ...]:
-    """Return topics that lose messages and that no group reads, sorted by name."""
     found: dict[str, int] = {}
     for rise in rises:
         if outstanding.has_no_reader(rise.topic):

@@ -314,7 +314,6 @@ def plan_delay_offset(store: ReadOnlyStore, profile: Profile, level: int, goal: 
 
 
 def _delay_notes(found: Undelivered, offset: int) -> tuple[str, ...]:
-    """Say what waits, and what the offset skips or repeats."""
     skipped, repeated = found.skipped_at(offset), found.repeated_at(offset)
     notes = [f"{counted(len(found.waiting), 'message')} of the level not delivered yet"]
     notes += [f"{counted(skipped, 'message')} of them before offset {offset}: never delivered"] if skipped else []

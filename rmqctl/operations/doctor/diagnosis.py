@@ -176,7 +176,6 @@ def _subjects(group: Group) -> str:
 
 
 def _places(group: Group) -> str:
-    """Return the number of places and the first physical offset, as a text."""
     count = sum(finding.count for finding in group.findings)
     offset = group.findings[0].physical_offset if group.findings else None
     places = [counted(count, "place")] if count > 1 else []

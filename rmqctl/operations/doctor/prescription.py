@@ -343,7 +343,6 @@ class Prescriber:
         )
 
     def _delivered_again(self, group: Group) -> list[Finding]:
-        """Return the findings on levels that would deliver messages again."""
         known = self._examination.facts.undelivered
         return [one for one in group.findings if known[one.queue_id or 0].repeated_at(one.queue_offset or 0) > 0]
 

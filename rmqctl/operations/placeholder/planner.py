@@ -122,7 +122,6 @@ class Placeholders:
         yield span
 
     def _first_claim(self, physical_offset: int) -> int | None:
-        """Return the lowest physical offset >= `physical_offset` in a unit, or None."""
         firsts = []
         for queue in self._store.queues.values():
             firsts.append(queue.first_where(lambda unit: unit.physical_offset >= physical_offset))
@@ -168,9 +167,9 @@ class Placeholders:
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
         """Return the queue of the units with the queue offsets [first, end).
 
-        `key` is the queue of the folder, but a queue file may lie in the folder of another queue: the intact messages
-        to which neighbouring units (below `first`, or from `end` on) point tell. The result is `key` if there are none,
-        or of several queues, and for an LMQ, which has messages of other queues.
+        A queue file may lie in the folder of another queue than its own, `key`. The neighbouring units (below `first`,
+        or from `end` on) point to intact messages, which name the queue. It is `key` if there are none, or of several
+        queues, and for an LMQ, which has messages of other queues.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key

@@ -58,7 +58,6 @@ def notes_of_misplaced(store: ReadOnlyStore, damages: Iterable[Damage]) -> Itera
 
 
 def _unled(queue: UnitQueue | None, physical_offsets: list[int]) -> int:
-    """Count the physical offsets to which no unit of a queue leads."""
     left = set(physical_offsets)
     for _, units in blocks_of(queue, 0, PLACES_MAX):
         left -= set(units["physicalOffset"][np.isin(units["physicalOffset"], physical_offsets)].tolist())

@@ -168,7 +168,6 @@ class RecoverySteps:
             yield Step(RebuildIndex(), _in_words(findings) if self._store.index.files else "there is none")
 
     def _index_end(self) -> int:
-        """Return the physical offset of the last index entry, or -1."""
         header = self._store.index.files[-1].header() if self._store.index.files else None
         return -1 if header is None else header.end_phy_offset
 

@@ -263,7 +263,6 @@ def _fewer(plan: RepairPlan, served: list[RestartedQueue], then: RestartOutcome)
 
 
 def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
-    """Return the queues whose files the plan deletes, resizes or zeroes."""
     paths = [
         Path(action.path).parts
         for action in (step.action for step in plan.steps)

@@ -71,7 +71,7 @@ class RegisteredSlaves:
 
 
 def _log_end(slave: RegisteredSlave) -> int:
-    """Return the end of a slave's log, or -1 if the slave does not answer."""
+    # -1 if the slave does not answer
     try:
         with RemotingClient(slave.broker.host, slave.broker.port, CHECK_SECONDS) as client:
             return int(BrokerRequests(client).runtime_info().get("commitLogMaxOffset", -1))
@@ -108,7 +108,7 @@ def _read(address: Address, offset: int, size: int) -> bytes:
 
 
 def _read_all(read: Callable[[int, int], bytes], offset: int, size: int) -> bytes:
-    """Return bytes of a log, from one or two log files. Raises OSError."""
+    # from one or two log files
     found = b""
     while len(found) < size and (part := read(offset + len(found), size - len(found))):
         found += part

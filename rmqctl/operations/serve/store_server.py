@@ -229,8 +229,6 @@ class StoreServer:
 
 
 class _Watch(ConnectionWatch):
-    """Reports refused and failed connections to the operator."""
-
     def __init__(self, seen: RequestsSeen, notices: Notices) -> None:
         self._seen = seen
         self._notices = notices

@@ -114,7 +114,6 @@ def ask_unequal(
 
 
 def _unlike_parts(a: DataFrame, b: DataFrame) -> DataFrame:
-    """Return the parts of all blocks that are not proved to be equal in both logs."""
     from pyspark.sql import functions as f
 
     sides = [

@@ -91,7 +91,6 @@ def _with_equal_hashes(sends: DataFrame) -> DataFrame:
 def _by_file(
     places: Sequence[Row], read: Coverage, roots: Sequence[str]
 ) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    """Return the physical offsets of places, by store and number of the file."""
     begins = {(split.root, split.file): split.file_from_offset for split in read.splits}
     found = defaultdict(list)
     for store, file, position in places:

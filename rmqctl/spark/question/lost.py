@@ -108,7 +108,6 @@ def _is_unconfirmed() -> Column:
 
 
 def _in_queues(records: DataFrame, queues: DataFrame) -> DataFrame:
-    """Leave out the confirmed messages of queues that are not in `queues`."""
     from pyspark.sql import functions as f
 
     confirmed = records.where((f.col("kind") == KIND_MESSAGE) & (f.col("detail") == CONFIRMED))

@@ -32,8 +32,6 @@ _TURNED = {
 
 
 class _Node(NamedTuple):
-    """A part of a plan, or of an expression."""
-
     kind: str
     fields: dict[str, Any]
     children: list[_Node]
@@ -81,7 +79,6 @@ def _tables(node: _Node, above: list[_Node]) -> Iterator[list[_Node]]:
 
 
 def _parts(condition: _Node) -> Iterator[_Node]:
-    """Yield the conditions that AND combines."""
     if condition.kind == "And":
         for child in condition.children:
             yield from _parts(child)

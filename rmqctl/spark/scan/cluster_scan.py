@@ -120,7 +120,6 @@ class ClusterScan:
             yield from (_numbered(item, numbers) for item in found.part.items)
 
     def _found(self, reading: Reading) -> Iterator[Found]:
-        """Yield the results of the tasks, in the order of the splits."""
         executor = ThreadPoolExecutor(1, "wave")
         try:
             jobs = (executor.submit(self._read, wave, reading) for wave in self._waves)

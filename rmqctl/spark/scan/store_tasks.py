@@ -146,7 +146,6 @@ def _examine_group(
 def _together(
     spark: SparkSession, group: Sequence[tuple[StoreTask, Callable[[ReadOnlyStore], T]]]
 ) -> Sequence[tuple[T] | None]:
-    """Return the results of stores that share a job, None for one that failed."""
     try:
         with spark_errors("Spark could not examine the stores"):
             found = answers(spark, [partial(_attempt, task, work) for task, work in group])
@@ -169,6 +168,5 @@ def _done(result: T) -> Future[T]:
 
 
 def _alone(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> T:
-    """Raise RmqctlError if the task or Spark fails."""
     with spark_errors(f"{task.root}: Spark could not examine the store"):
         return answers(spark, [partial(StoreTask.run, task, work)])[0]()

@@ -377,9 +377,9 @@ def worker_python() -> str:
     each new kind of worker would compile PySpark first, for 2 s, and each task would read the archive's list of files
     again, for 13 ms (Spark 4.3, Python 3.11). The driver's installed package has the same modules, compiled.
 
-    The result is a script that starts the driver's Python without the archive; or this Python itself, if its PySpark is
-    in an archive, or if temporary files cannot be executed. The script exists until this process ends, because the JVM
-    of later sessions remembers it.
+    A script therefore starts the driver's Python without the archive. It exists until this process ends, because the
+    JVM of later sessions remembers it. If the driver's PySpark is in an archive, or if temporary files cannot be
+    executed, workers use the driver's Python itself.
     """
     import py4j
     import pyspark

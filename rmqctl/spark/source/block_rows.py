@@ -113,7 +113,6 @@ class BlockRows:
         return self._part
 
     def _fingerprints(self, columns: Columns, offsets: Rows) -> Any:
-        """Return the compared fields of each message, as bytes."""
         described = row_scan.describe(columns.buffer, columns.rows, self._topics, self._hosts, with_values=False)
         new = [hashlib.sha256(text).digest() for text in self._topics.texts[len(self._digests) :]]
         self._digests = np.concatenate((self._digests, np.array(new, "V32")))

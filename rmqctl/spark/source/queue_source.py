@@ -101,7 +101,6 @@ def _queues_from_json(text: str) -> frozenset[tuple[str, str, int]]:
 
 
 def _tasks(root: str, store: ReadOnlyStore, only: frozenset[tuple[str, str, int]] | None) -> Iterator[QueueTask]:
-    """Make tasks for the queues of a store, or `only` for these."""
     chosen: list[tuple[str, int, bool]] = []
     size = 0
     for (topic, queue_id), queue in sorted(store.queues.items()):

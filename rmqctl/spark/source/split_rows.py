@@ -150,7 +150,6 @@ class _MessageRows:
         self._columns = MessageColumns(reading.names, same, lambda message: store().tags_code(message))
 
     def of_run(self, columns: Columns) -> Any:
-        """Return the record batch of a record run, or None if no message is wanted."""
         import pyarrow as pa
 
         if self._wanted is not None:

@@ -76,8 +76,8 @@ class ServedRuns:
     def accepted(self, cursor: QueueCursor, missed: int) -> list[Finding]:
         """Confirm the units of a queue that leads to each of its messages.
 
-        `missed` messages are not at their places. The result has the wrong QUEUEOFFSETs, or nothing if messages have
-        no unit at all.
+        `missed` messages are not at their places. Returns the wrong QUEUEOFFSETs, or nothing if messages have no unit
+        at all.
         """
         queue = cursor.queue
         runs = self._runs.get((queue.topic, queue.queue_id), [])

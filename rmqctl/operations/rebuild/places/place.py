@@ -327,7 +327,6 @@ def _parts(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
 
 
 def _unplaced(numbers: Iterable[Run], placed: Sequence[Run]) -> Iterator[tuple[Run, Run, Run]]:
-    """Yield the parts of `numbers` without a place, and their neighbours."""
     behind = 0
     for run in numbers:
         start = run.message

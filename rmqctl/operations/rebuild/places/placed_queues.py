@@ -144,7 +144,6 @@ class PlacedQueues:
         return queue
 
     def _units(self, key: QueueKey, messages: Rows) -> tuple[list[Run], list[range]]:
-        """Return the existing units that lead to `messages`, and into damage."""
         order = np.argsort(messages["physical_offset"], kind="stable")  # files of the log may overlap
         offsets = messages["physical_offset"][order]
         runs: list[Run] = []
@@ -280,7 +279,6 @@ def _units_of(messages: Rows) -> Rows:
 
 
 def _lie_between(units: Rows, start: int, end: int) -> Flags:
-    """Return which units lead to messages in [start, end) of the log."""
     offsets = units["physicalOffset"]
     found: Flags = is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
     return found

@@ -40,11 +40,9 @@ class _PlannedStore(ReadOnlyStore):
         self.conflicting_queues += [key for key in base.conflicting_queues if key[0] not in touched]
 
     def topic_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
-        """Return the readable consume queues of one topic, by (topic, queueId)."""
         return super().topic_queues(topic) if topic in self._touched else self._base.topic_queues(topic)
 
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
-        """Return whether the store may have a queue that could not be read."""
         if topic in self._touched:
             return super().is_unread(topic, queue_id)
         return self._base.is_unread(topic, queue_id)

@@ -46,7 +46,6 @@ def write(records: LogRecords, sink: Sink) -> tuple[list[PartFile], Coverage]:
 
 
 def _merged(spark: SparkSession, files: Sequence[PartFile], sink: Sink) -> list[PartFile]:
-    """Merge small files, and return the files of the export, sorted by partition."""
     groups = to_merge(files, sink.file_size)
     gone = {file for group in groups for file in group}
     merged = results(spark, [partial(merge_files, group, sink) for group in groups]) if groups else []

@@ -91,7 +91,6 @@ def _messages(source: MessageSource, task: Task, ranges: list[Range]) -> Iterato
 
 
 def _by_partition(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each topic and day, in log order, with the folder's name."""
     topics = table.column("topic").combine_chunks().dictionary_encode()
     times = table.column("storeTimestamp").to_numpy()
     is_date = (times >= MIN_MS) & (times <= MAX_MS)

@@ -206,7 +206,6 @@ def _last_data(file: MappedFile, start: int) -> int:
 
 
 def _has_data(file: MappedFile, position: int) -> bool:
-    """Return whether LOOK_BACK bytes from `position` on are not all zeros."""
     end = min(position + LOOK_BACK, file.size)
     while (position := file.next_data(position)) < end:
         block = file.read(position, min(BLOCK_SIZE, end - position))

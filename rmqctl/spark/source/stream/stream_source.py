@@ -163,7 +163,6 @@ class StreamSource:
         return end if self._since is None else first_stored_since(log, self._since, end)
 
     def _of_logs(self, roots: Iterable[str], question: Callable[[CommitLog, str], T]) -> dict[str, T]:
-        """Return the answer of `question` for the log and the folder of each store."""
         warm_up_once(scan)
         found = {}
         for root in roots:
