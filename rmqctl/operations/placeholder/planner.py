@@ -167,9 +167,9 @@ class Placeholders:
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
         """Return the queue of the units with the queue offsets [first, end).
 
-        A queue file may lie in the folder of another queue than its own, `key`. The neighbouring units (below `first`,
-        or from `end` on) point to intact messages, which name the queue. It is `key` if there are none, or of several
-        queues, and for an LMQ, which has messages of other queues.
+        `key` is the queue of the folder, but a queue file may lie in the folder of another queue. The neighbouring
+        units (below `first`, or from `end` on) point to intact messages, which name their queue. It is `key` if there
+        are none, or of several queues, and for an LMQ, which has messages of other queues.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key

@@ -191,7 +191,7 @@ def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
 def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
     """Return the fields of Filter, with values, that correspond to a filter of Spark.
 
-    They may select more messages than Spark's filter, but none less. The list is empty if no field corresponds.
+    They may select more messages than Spark's filter, but never fewer. The list is empty if no field corresponds.
     """
     from pyspark.sql import datasource as spark
 

@@ -60,7 +60,7 @@ class IndexSource:
     def read(self, task: IndexTask) -> Iterator[Any]:
         """Yield the record batches (pyarrow) of an index file.
 
-        None if the file was deleted after its task was made. Raises Unreadable if it cannot be read.
+        Yields nothing if the file was deleted after its task was made. Raises Unreadable if it cannot be read.
         """
         schema = arrow_schema(INDEX_COLUMNS, self._columns)
         with self._stores.opened(task.root) as store:
@@ -76,7 +76,7 @@ class IndexSource:
 def _entries(index_file: IndexFile) -> Iterator[dict[str, Any]]:
     """Yield the entries of an index file in blocks (dicts of columns).
 
-    None if the file is shorter than an index header. Raises OSError.
+    Yields nothing if the file is shorter than an index header. Raises OSError.
     """
     header = index_file.header()
     if header is None:

@@ -112,7 +112,8 @@ def in_order(units: Iterable[Run]) -> list[Run]:
 
 
 def _without_far(trusted: list[Run], room: Callable[[int, int], Room]) -> list[Run]:
-    # the whole queue has not so many messages as would stand between: a queue file has a wrong name
+    # the larger part stays: the whole queue has not so many messages as would stand between, so a queue file has a
+    # wrong name
     far = room(trusted[0].message, trusted[-1].message_end - 1).at_most if trusted else 0
     parts: list[list[Run]] = [[]]
     for run in trusted:
