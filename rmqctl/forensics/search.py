@@ -266,7 +266,7 @@ class Search:
         return f"the index has no entries for the log from {position} to {end}: --scan searches that part, too"
 
     def _has_more_keys(self, item: Message | Blank, start: int) -> bool:
-        # only the record at `start` can have entries: it may be the last one of an index file.
+        # only the record at `start` can have entries: it may be the last one of an index file
         if isinstance(item, Blank) or transaction_type(item.sys_flag) is TransactionType.ROLLBACK:
             return False  # IndexService.buildIndex
         unique = item.properties.get(properties.UNIQ_KEY)
@@ -325,7 +325,7 @@ class Search:
             )
 
     def _note_dangling(self, found: Damage) -> None:
-        # either the index entry or the message is damaged.
+        # either the index entry or the message is damaged
         detail = f"an index entry leads here, but there is no message ({found.code})"
         hint = "`rmqctl verify` shows whether the log or the index is damaged"
         self.findings.append(Damage("index-dangling", found.physical_offset, 0, f"{detail}: {hint}"))

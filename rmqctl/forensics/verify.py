@@ -260,7 +260,7 @@ class Verification:
         self._log_start(self._queues.expired_units, self._queues.spanning_units)
 
     def _log_start(self, expired: int, spanning: int) -> None:
-        # a receipt of `rmqctl clean` can explain the start, but whoever writes to the store can forge one.
+        # a receipt of `rmqctl clean` can explain the start, but whoever writes to the store can forge one
         missing = list(state_audit.audit_log_start(self._store, self._stored.oldest, self._stored.newest, spanning))
         units = f"{counted(expired, 'queue unit')} before the log's first file"
         if expired and not missing:
@@ -323,7 +323,7 @@ class Verification:
             self._index.on_messages(described)
 
     def _is_overlooked(self, damage: Damage) -> bool:
-        # whether a broker's scan that begins at the first log file goes on behind the damage.
+        # whether a broker's scan that begins at the first log file goes on behind the damage
         if self._store.commit_log.has_entries:
             return damage.code not in DLEDGER_STOPS_AT
         return damage.code in UNCHECKED or is_empty_body(damage)

@@ -68,7 +68,7 @@ def _log_end(receipt: Receipt) -> int | None:
 
 
 def _receipt(line: bytes) -> Receipt | None:
-    # Return the receipt in a line, or None for another line, or one that a crash cut.
+    # the receipt in a line, or None for another line, or one that a crash cut
     if len(line) > LINE_SIZE_MAX:
         return None
     try:

@@ -160,7 +160,7 @@ class QueueCrosscheck:
             self.by_queue.add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
     def _see_message(self, message: Message, *, again: bool) -> None:
-        # `again` is set if the log has an earlier message of the same queue.
+        # `again` is set if the log has an earlier message of the same queue
         for number, target in enumerate(queue_destinations(message)):
             key = (target.topic, target.queue_id)
             if key in self._unreadable or self._store.is_unread(*key):
@@ -363,7 +363,7 @@ class _WithoutUnits:
 
 
 def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
-    # in log order, the rows of successive messages of one queue with one verdict that need a closer look.
+    # in log order, the rows of successive messages of one queue with one verdict that need a closer look
     odd = np.flatnonzero((verdicts != CONFIRMED) & (verdicts != NOT_ASKED))
     if not len(odd):
         return
@@ -432,7 +432,7 @@ def _file_problems(queue: UnitQueue, usual: int | None) -> dict[str, tuple[str, 
 
 
 def _usual_size(store: ReadOnlyStore) -> int | None:
-    # the size of more than half of the consume queues' files; None also with fewer than three.
+    # the size of more than half of the consume queues' files; None also with fewer than three
     plain = [queue.queue for queue in store.queues.values() if isinstance(queue, ConsumeQueue)]
     sizes = [file.size_on_disk for files in plain for file in files.files]
     size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)

@@ -136,7 +136,7 @@ class _Attribution:
         return True
 
     def take_dependent(self, findings: Sequence[Finding]) -> None:
-        # while log files have wrong names, queues, index and groups cannot be compared with the log.
+        # while log files have wrong names, queues, index and groups cannot be compared with the log
         if self._renamed is not None:
             self._renamed.consequences += findings
             self._follow_from_death()
@@ -248,7 +248,7 @@ class _Attribution:
             self._damaged(group, _range_of(finding))
 
     def _head(self, finding: Finding) -> None:
-        # after a `rebuild` that accepts the loss, queues begin with their first message, and the finding is gone.
+        # after a `rebuild` that accepts the loss, queues begin with their first message, and the finding is gone
         begin, end = self._facts.oldest_unit, self._facts.log_begin
         paths = self._facts.files_between(begin, end) if begin is not None else [finding.path]
         if self._renamed is not None and self._are_renamed(paths):
@@ -259,7 +259,7 @@ class _Attribution:
         group.named = dict.fromkeys(paths)
 
     def _tail(self, findings: Sequence[Finding]) -> None:
-        # the end of the log is lost if a unit points exactly to the place where the log ends.
+        # the end of the log is lost if a unit points exactly to the place where the log ends
         end = self._facts.log_end
         behind = [
             finding

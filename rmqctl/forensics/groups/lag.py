@@ -226,7 +226,7 @@ class Lag:
         return [self._total(group, of_group, delayed[group]) for group, of_group in rows.items()]
 
     def _total(self, group: str, rows: list[QueueLag], delayed: int) -> GroupLag:
-        # an offset after the end of its queue counts as 0 messages behind.
+        # an offset after the end of its queue counts as 0 messages behind
         behind = retry_depth = 0
         for row in rows:
             count = max(row.behind or 0, 0)

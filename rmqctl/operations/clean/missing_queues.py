@@ -64,7 +64,7 @@ def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQ
 
 
 def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> MissingQueue | None:
-    # prepared messages and rollback messages do not count: they have no unit in any queue.
+    # prepared messages and rollback messages do not count: they have no unit in any queue
     builder = DispatchRequestBuilder(with_keys=False)
     missing: list[bool] = []
     for item in FileScan(file, 0, ColumnReader(check_bodies=False), builder.take).items(end_position(file)):

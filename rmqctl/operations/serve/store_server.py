@@ -1,12 +1,10 @@
 """A server that sends an offline store to real slaves, as a master does.
 
-The server listens on four ports of one address:
+It changes no file, and listens on four ports of one address:
 
     HA             the log (store/ha)
     P, P-2         the configuration; slaves ask for the topics at P-2
     name server    answers a slave's registration with the addresses of the server
-
-The server changes no file.
 """
 
 from __future__ import annotations

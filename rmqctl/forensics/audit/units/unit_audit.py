@@ -212,7 +212,7 @@ class UnitAudit:
             cursor.confirm_run(start, end)
 
     def _move_window(self, number: int, queue_offset: int) -> None:
-        # if no queue file has a unit, the window has zeros in its place.
+        # if no queue file has a unit, the window has zeros in its place
         state = self._states[number]
         key = self._keys[number]
         cursor = self._cursors.get(key)
