@@ -208,16 +208,17 @@ class LogPass(ABC):
 
         The log ends at `limit`, as far as is known.
         """
-        offsets, ends = messages["physical_offset"], messages["physical_offset"] + messages["size"]
-        within, behind = int(np.searchsorted(ends, limit, "right")), min(int(ends[-1]), limit)
+        offsets, within, end = messages["physical_offset"], len(messages), _end_of(messages, -1)
+        if end > limit:
+            within = int(np.searchsorted(offsets + messages["size"], limit, "right"))
         self._limit = limit
-        while self.position < behind and self._goes_on():
+        while self.position < min(end, limit) and self._goes_on():
             first = _row_at(offsets, self.position)
             until = 0 if first is None else min(self._known.until(messages, first), within)
             if first is None or until <= first:
                 self._step()
             else:
-                self._take(messages[first:until], int(ends[until - 1]))
+                self._take(messages[first:until], _end_of(messages, until - 1))
 
     @abstractmethod
     def _goes_on(self) -> bool:
@@ -402,6 +403,10 @@ class ReputPass(LogPass):
     def _go_to(self, physical_offset: int) -> None:
         self._reput_from = self.position = physical_offset
         self._file = None
+
+
+def _end_of(messages: Rows, row: int) -> int:
+    return int(messages["physical_offset"][row]) + int(messages["size"][row])
 
 
 def _row_at(offsets: Numbers, physical_offset: int) -> int | None:
