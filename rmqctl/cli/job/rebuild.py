@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from rmqctl.format.profile import Profile
     from rmqctl.operations.rebuild.rebuild_in_task import BuiltInTask, Refused
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
@@ -79,7 +80,13 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
 @output_option("table", "json", "jsonl")
 @progress_option
 def command(
-    stores: tuple[Path, ...], what: str, all_topics: bool, profile: str | None, dry_run: bool, yes: bool, output: str
+    stores: tuple[Path, ...],
+    what: str,
+    all_topics: bool,
+    profile: Profile | None,
+    dry_run: bool,
+    yes: bool,
+    output: str,
 ) -> int:
     """Rebuild queues and index from the log with Spark.
 

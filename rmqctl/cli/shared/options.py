@@ -13,6 +13,7 @@ import click
 
 from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.option_class import kept, kept_option
+from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.logfile.system.remote_storage import is_url, root_text
 from rmqctl.text import counted, quoted
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.format.body.bodies import Bodies
+    from rmqctl.format.profile import Profile
     from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -64,24 +66,20 @@ class LocalPath(click.Path):
 _OFFSET_RANGE = re.compile(r"(?=.*\d)(\d{0,19})(?:(\.\.)(\d{0,19}))?", re.ASCII)
 
 
-class OffsetRangeType(click.ParamType):  # type: ignore[type-arg]
-    """The type of a range of queue offsets, such as 10..20, with both ends included."""
+def _offset_range(text: str) -> tuple[int, int]:
+    """Return the first and the last offset of a range such as 10..20."""
+    found = _OFFSET_RANGE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a range of queue offsets: use A..B, A.., ..B, or one offset")
+    first, dots, last = found.groups()
+    low = int(first or 0)
+    high = min(int(last or OFFSET_MAX) if dots else low, OFFSET_MAX)
+    if low > high:
+        raise ValueError(f"{text!r} ends before it begins")
+    return low, high
 
-    name = "A..B"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """Return the first and the last offset of the range."""
-        if isinstance(value, tuple):
-            return value
-        found = _OFFSET_RANGE.fullmatch(str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a range of queue offsets: use A..B, A.., ..B, or one offset", param, ctx)
-        first, dots, last = found.groups()
-        low = int(first or 0)
-        high = min(int(last or OFFSET_MAX) if dots else low, OFFSET_MAX)
-        if low > high:
-            self.fail(f"{value!r} ends before it begins", param, ctx)
-        return low, high
+OFFSET_RANGE = Parsed("A..B", _offset_range)
 
 
 def store_argument(command: F) -> F:
@@ -108,35 +106,20 @@ def layout_options(command: F) -> F:
     )(command)
 
 
-class MsgIdType(click.ParamType):  # type: ignore[type-arg]
-    """The type of an offset message id (the id that a broker gives to a message)."""
+def _msg_id(text: str) -> str:
+    from rmqctl.format.host import parse_msg_id
 
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return an offset message id unchanged. Any other text is a usage error."""
-        from rmqctl.format.host import parse_msg_id
-
-        if "," in value:
-            self.fail("several ids, as SendResult of a batch joins them: give them to --id", param, ctx)
-        try:
-            parse_msg_id(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
+    if "," in text:
+        raise ValueError("several ids, as SendResult of a batch joins them: give them to --id")
+    parse_msg_id(text)
+    return text
 
 
-class IdsType(click.ParamType):  # type: ignore[type-arg]
-    """The type of an option with one id or several, joined by commas."""
-
-    name = "ids"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Return the ids. A text without an id is a usage error."""
-        ids = value if isinstance(value, tuple) else tuple(one.strip() for one in str(value).split(",") if one.strip())
-        if not ids:
-            self.fail("it is empty", param, ctx)
-        return ids
+def _ids(text: str) -> tuple[str, ...]:
+    ids = tuple(one.strip() for one in text.split(",") if one.strip())
+    if not ids:
+        raise ValueError("it is empty")
+    return ids
 
 
 def id_options(command: F) -> F:
@@ -144,7 +127,7 @@ def id_options(command: F) -> F:
     ids = click.option(
         "--id",
         "ids",
-        type=IdsType(),
+        type=Parsed("ids", _ids),
         metavar="ID[,ID...]",
         help="Any id of SendResult: an offsetMsgId or a msgId (UNIQ_KEY), or those of a batch, joined by commas.",
     )
@@ -152,7 +135,7 @@ def id_options(command: F) -> F:
         "--key", multiple=True, callback=_one_key, help="A word of the message's KEYS, or the message's UNIQ_KEY."
     )
     text = "The id that the broker gave the message (offsetMsgId of SendResult): 32 or 56 hex digits."
-    msg_id = click.option("--msg-id", type=MsgIdType(), metavar="ID", help=text)
+    msg_id = click.option("--msg-id", type=Parsed("id", _msg_id), metavar="ID", help=text)
     unique_key = click.option(
         "--unique-key",
         multiple=True,
@@ -162,40 +145,15 @@ def id_options(command: F) -> F:
     return ids(key(msg_id(unique_key(command))))
 
 
-class HostType(click.ParamType):  # type: ignore[type-arg]
-    """The type of an option that is an IP address, with or without a port."""
-
-    name = "ADDRESS[:PORT]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[bytes, int | None]:
-        """Return the address (4 or 16 bytes), and the port or None."""
-        import ipaddress
-
-        text = str(value)
-        address, _, port = text.rpartition(":") if text.count(":") == 1 or "]:" in text else (text, "", "")
-        try:
-            return ipaddress.ip_address(address.strip("[]")).packed, int(port) if port else None
-        except ValueError:
-            self.fail(f"{text!r} is not an IP address, nor ADDRESS:PORT: BORNHOST has no host names", param, ctx)
-
-
-class CharsetType(click.ParamType):  # type: ignore[type-arg]
-    """The type of an option that names a charset."""
-
-    name = "NAME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name in lower case.
-
-        A name that Python does not know as a charset is a usage error.
-        """
-        name = str(value).lower()
-        try:
-            "a".encode(name)
-            b"".decode(name)
-        except (LookupError, ValueError):
-            self.fail(f"{value!r} is no charset that rmqctl knows; try gbk, gb18030, big5 or latin-1", param, ctx)
-        return name
+def _charset(text: str) -> str:
+    """Return the name in lower case, if Python knows it as a charset."""
+    name = text.lower()
+    try:
+        "a".encode(name)
+        b"".decode(name)
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"{text!r} is no charset that rmqctl knows; try gbk, gb18030, big5 or latin-1") from error
+    return name
 
 
 def body_options(command: F) -> F:
@@ -207,7 +165,7 @@ def body_options(command: F) -> F:
         "stored bytes.  [default: none; utf8 with --charset]",
     )
     charset = click.option(
-        "--charset", type=CharsetType(), help="The charset of bodies that are not UTF-8 text, such as gbk."
+        "--charset", type=Parsed("NAME", _charset), help="The charset of bodies that are not UTF-8 text, such as gbk."
     )
     return body(charset(command))
 
@@ -275,25 +233,18 @@ def output_option(*formats: str) -> Callable[[F], F]:
     return both
 
 
-class BrokerVersionType(click.ParamType):  # type: ignore[type-arg]
-    """The type of an exact broker version, such as 5.1.1."""
+def _broker_version(text: str) -> str:
+    from rmqctl.format.profile import VERSIONS
 
-    name = "version"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return a known version unchanged; any other text is a usage error."""
-        from rmqctl.format.profile import VERSIONS
-
-        if value not in VERSIONS:
-            self.fail(f"{value!r} is none of the versions from {VERSIONS[0]} to {VERSIONS[-1]}", param, ctx)
-        return str(value)
+    if text not in VERSIONS:
+        raise ValueError(f"{text!r} is none of the versions from {VERSIONS[0]} to {VERSIONS[-1]}")
+    return text
 
 
 def profile_option(text: str) -> Callable[[F], F]:
     """Return a decorator that adds --profile and --broker-version.
 
-    `text` is the help of --profile, a group of versions. The value of --broker-version, an exact version, takes the
-    place of the profile's name (`rmqctl.format.profile.profile_of`).
+    `text` is the help of --profile, a group of versions. The verb gets the Profile of the one that is given, or None.
     """
     whole = f"{text} {VERSIONS_OF_PROFILES}  [default: as the store shows]"
     exact = (
@@ -301,23 +252,25 @@ def profile_option(text: str) -> Callable[[F], F]:
         "differently."
     )
     profile = click.option("--profile", type=click.Choice(PROFILES), callback=_profile_or_version, help=whole)
-    version = kept_option("--broker-version", type=BrokerVersionType(), is_eager=True, help=exact)
+    version = kept_option("--broker-version", type=Parsed("version", _broker_version), is_eager=True, help=exact)
     return lambda command: profile(version(command))
 
 
-def profile_words(profile: str | None) -> str:
+def profile_words(profile: Profile | None) -> str:
     """Return the option that gives `profile`, with a blank before it; "" for None."""
-    if not profile:
+    if profile is None:
         return ""
-    return f" --profile {profile}" if profile in PROFILES else f" --broker-version {profile}"
+    return f" --{'profile' if profile.label in PROFILES else 'broker-version'} {profile.label}"
 
 
-def _profile_or_version(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Return the exact version if it is given, else the name of the profile or None."""
+def _profile_or_version(_: click.Context, option: click.Parameter, value: str | None) -> Profile | None:
+    from rmqctl.format.profile import profile_of
+
     version: str | None = kept("broker_version")
     if version and value:
         raise click.BadParameter("give --profile or --broker-version, not both", param=option)
-    return version or value
+    named = version or value
+    return profile_of(named) if named else None
 
 
 def progress_option(command: F) -> F:

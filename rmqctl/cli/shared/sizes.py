@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-import click
+from rmqctl.cli.shared.parsed import Parsed
 
 BYTES_MAX = 2**63 - 1
 UNITS: dict[str, int] = {"": 1, "b": 1}
@@ -34,14 +33,4 @@ def parse_size(text: str) -> int:
     return size
 
 
-class SizeType(click.ParamType):  # type: ignore[type-arg]
-    """The type of an option that is a number of bytes, with or without a unit."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse the text of an option."""
-        try:
-            return parse_size(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+SIZE = Parsed("SIZE", parse_size)

@@ -6,11 +6,9 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
-from typing import Any
-
-import click
 
 from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.format.timestamp import rfc3339
 
 _RELATIVE = r"-(\d+)(ms|s|m|h|d|w)"
@@ -78,42 +76,20 @@ def _milliseconds(moment: datetime) -> int:
     return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-class TimeType(click.ParamType):  # type: ignore[type-arg]
-    """The type of an option that is a point in time. The value is in ms since 1970."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse the text of an option."""
-        text = str(value)
-        try:
-            found = parse_time(text, int(time.time() * 1000))
-        except (ValueError, OverflowError):
-            self.fail(
-                f"{value!r} is not a time: use RFC 3339, epoch ms, -2h, 14:03, yesterday 14:00, last monday, or "
-                "yyyy-MM-dd#HH:mm:ss:SSS",
-                param,
-                ctx,
-            )
-        if is_epoch_seconds(text):
-            remark(f"note: {text} is read as seconds since 1970: {rfc3339(found)}")
-        elif is_day_or_clock(text) and text.lower() not in ("today", "yesterday"):
-            remark(f"note: {text} is read as {rfc3339(found)}")
-        return found
+def _noted_time(text: str) -> int:
+    """Parse a time. A note says how a text was read that could mean another one."""
+    try:
+        found = parse_time(text, int(time.time() * 1000))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{text!r} is not a time: use RFC 3339, epoch ms, -2h, 14:03, yesterday 14:00, last monday, or "
+            "yyyy-MM-dd#HH:mm:ss:SSS"
+        ) from error
+    if is_epoch_seconds(text):
+        remark(f"note: {text} is read as seconds since 1970: {rfc3339(found)}")
+    elif is_day_or_clock(text) and text.lower() not in ("today", "yesterday"):
+        remark(f"note: {text} is read as {rfc3339(found)}")
+    return found
 
 
-class HoursType(click.ParamType):  # type: ignore[type-arg]
-    """The type of an option with hours of the day, such as the hours in deleteWhen."""
-
-    name = "hours"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Return the hours as numbers."""
-        from rmqctl.store.config.clean_config import parse_hours
-
-        if isinstance(value, tuple):
-            return value
-        try:
-            return parse_hours(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+TIME = Parsed("TIME", _noted_time)  # in ms since 1970

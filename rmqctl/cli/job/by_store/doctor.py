@@ -21,6 +21,7 @@ from rmqctl.logfile.system.remote_storage import root_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from rmqctl.format.profile import Profile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
@@ -55,7 +56,7 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 @spark_target_options
 @output_option("table", "json", "jsonl")
 @progress_option
-def command(stores: tuple[Path, ...], profile: str | None, output: str) -> int:
+def command(stores: tuple[Path, ...], profile: Profile | None, output: str) -> int:
     """Say why stores are not healthy, and what to do next, in a row for each store.
 
     STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Each task of
@@ -91,7 +92,7 @@ def _rows(found: Iterable[tuple[Path, Row | Failed]], codes: list[int]) -> Itera
         yield {"store": root_text(path)} | row
 
 
-def report_of(store: ReadOnlyStore, target: str, profile: str | None) -> Row:
+def report_of(store: ReadOnlyStore, target: str, profile: Profile | None) -> Row:
     """Examine a store, and return the JSON object that describes the store.
 
     `target` is the store with its options, as words of a command line.

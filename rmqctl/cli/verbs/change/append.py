@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from io import BufferedIOBase
 
     from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.format.profile import Profile
     from rmqctl.operations.append.line_appender import LineAppender
     from rmqctl.store.engine.message_store import MessageStore
 
@@ -153,7 +154,7 @@ class AppendOptions:
     sync: bool
     stop_on_error: bool
     create: bool
-    profile: str | None
+    profile: Profile | None
     property_crc: bool
     commitlog_file_size: int | None
     consumequeue_file_size: int | None
@@ -394,7 +395,7 @@ def _check_usage(source: BinaryIO | None, message: MessageOptions, asked: Append
         raise click.BadParameter(
             f"a unit has {CQ_UNIT.size} bytes: give a multiple", param_hint="--consumequeue-file-size"
         )
-    if asked.property_crc and asked.profile and asked.profile.startswith("4."):
+    if asked.property_crc and asked.profile and asked.profile.name.startswith("4."):
         raise click.UsageError(
             "--property-crc works only with --profile 5.3 and later: older brokers do not know __CRC32#"
         )
@@ -410,22 +411,21 @@ def _warm_up(*, with_lines: bool) -> None:
 
 
 def _open(store: Path, asked: AppendOptions) -> MessageStore:
-    from rmqctl.format.profile import NEWEST_PROFILE, profile_of
+    from rmqctl.format.profile import NEWEST_PROFILE
     from rmqctl.store.config.file_sizes import geometry_of_conf
     from rmqctl.store.config.store_path import named_commitlogs
     from rmqctl.store.engine.message_store import MessageStore
     from rmqctl.store.write.commit_log_writer import put_settings
 
     conf = conf_of(store, asked.broker_conf)
-    profile = profile_of(asked.profile) if asked.profile else None
     act_as_owner(store, named_commitlogs(store, conf))
     if not asked.create:
         try:
-            opened = MessageStore(store, conf, profile=profile, property_crc=asked.property_crc)
+            opened = MessageStore(store, conf, profile=asked.profile, property_crc=asked.property_crc)
         except NotAStore as error:
             error.hint = error.hint or "--create makes a new store"
             raise
-        if profile is None and not opened.shows_version:
+        if asked.profile is None and not opened.shows_version:
             remark(
                 f"cannot tell which broker version wrote this store: assuming {opened.profile.label} "
                 "(override with --profile or --broker-version)"
@@ -433,7 +433,7 @@ def _open(store: Path, asked: AppendOptions) -> MessageStore:
         return opened
     usual = geometry_of_conf(conf)
     try:
-        settings = put_settings(conf, profile or NEWEST_PROFILE, property_crc=asked.property_crc)
+        settings = put_settings(conf, asked.profile or NEWEST_PROFILE, property_crc=asked.property_crc)
         return MessageStore.create(store, settings, usual._replace(**asked.sizes), conf)
     except FileExistsError as error:
         raise BadRequest(

@@ -13,7 +13,7 @@ from rmqctl.cli.shared.change import ChangeOptions, PlannedChange, Words, carry_
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import OFFSET, open_store, output_option, store_argument
-from rmqctl.cli.shared.times import TimeType
+from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.errors import ExitCode
 
@@ -44,17 +44,17 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 @click.argument("action", type=click.Choice(("show", "set")), default="show")
 @click.option(
     "--physic-msg-timestamp",
-    type=TimeType(),
+    type=TIME,
     help="The store time of the last message of the log that was flushed to the disk.",
 )
 @click.option(
     "--logics-msg-timestamp",
-    type=TimeType(),
+    type=TIME,
     help="The store time of the last message whose queue unit was flushed to the disk.",
 )
 @click.option(
     "--index-msg-timestamp",
-    type=TimeType(),
+    type=TIME,
     help="The store time of the last message in the index files on the disk. A broker sets indexMsgTimestamp when an "
     "index file is full.",
 )

@@ -10,8 +10,9 @@ from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import kept, options_in
 from rmqctl.cli.shared.options import COUNT, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.shared.own_files import check_places
-from rmqctl.cli.shared.sizes import SizeType
-from rmqctl.cli.shared.times import HoursType, TimeType
+from rmqctl.cli.shared.parsed import Parsed
+from rmqctl.cli.shared.sizes import SIZE
+from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.clean_metrics import CleanMetrics
 from rmqctl.cli.views.change.clean_run import CleanOptions, CleanRun
@@ -19,6 +20,12 @@ from rmqctl.cli.views.metrics_file import with_metrics
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
+
+
+def _hours(text: str) -> tuple[int, ...]:
+    from rmqctl.store.config.clean_config import parse_hours
+
+    return parse_hours(text)
 
 
 @click.command(
@@ -45,7 +52,7 @@ SECONDS = click.FloatRange(0, 86_400)
 )
 @click.option(
     "--when",
-    type=HoursType(),
+    type=Parsed("hours", _hours),
     help="In these hours (local time), such as 04 or 04;05, delete files older than --reserved-hours. The value "
     "24 means never.  [default: deleteWhen, 04]",
 )
@@ -68,7 +75,7 @@ SECONDS = click.FloatRange(0, 86_400)
 )
 @click.option(
     "--keep-bytes",
-    type=SizeType(),
+    type=SIZE,
     help="Ignore the rules of age and disk usage, and delete files until the log has at most this many bytes (500GB, "
     "465GiB).",
 )
@@ -91,10 +98,10 @@ SECONDS = click.FloatRange(0, 86_400)
 )
 @click.option(
     "--max-bytes-per-second",
-    type=SizeType(),
+    type=SIZE,
     help="Free at most this many bytes of disk space per second. 0 means no limit.",
 )
-@click.option("--now", type=TimeType(), help="Delete the files that would be expired at this time.  [default: now]")
+@click.option("--now", type=TIME, help="Delete the files that would be expired at this time.  [default: now]")
 @click.option(
     "--by",
     type=click.Choice(("mtime", "store-timestamp")),

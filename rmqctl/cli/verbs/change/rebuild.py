@@ -27,6 +27,7 @@ from rmqctl.cli.views.change.rebuild_run import HowToRebuild, check_store, look_
 from rmqctl.cli.views.change.repair_view import REPAIR_VERB
 
 if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
     from rmqctl.operations.rebuild.selection import Selection
 
 WHAT = ("queues", "index", "all")
@@ -72,7 +73,7 @@ class RebuildOptions:
 @progress_option
 @options_in(asked=RebuildOptions, given=LogChangeOptions)
 def command(
-    store: Path, what: str, profile: str | None, resume: bool, asked: RebuildOptions, given: LogChangeOptions
+    store: Path, what: str, profile: Profile | None, resume: bool, asked: RebuildOptions, given: LogChangeOptions
 ) -> int:
     """Rebuild queues and index from the log.
 

@@ -23,7 +23,7 @@ from rmqctl.cli.shared.options import (
     store_argument,
     threads_option,
 )
-from rmqctl.cli.shared.sizes import SizeType
+from rmqctl.cli.shared.sizes import SIZE
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change.repair_view import (
     REPAIR_VERB,
@@ -48,7 +48,7 @@ class RecoverOptions:
     """The options of `rmqctl recover`."""
 
     mode: str
-    profile: str | None
+    profile: Profile | None
     keep_going: bool
     placeholders_limit: int
     explain: bool
@@ -83,7 +83,7 @@ class RecoverOptions:
 )
 @click.option(
     "--placeholders-limit",
-    type=SizeType(),
+    type=SIZE,
     default="4GiB",
     help="With --keep-going, change nothing if placeholders would fill more than this many bytes of the log, or more "
     "than 10,000 missing log files. The bytes of the missing log files count, too.",
@@ -142,7 +142,7 @@ def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
         warmed_up(partial(RecoveryAnalysis.warm_up, opened))
         with scan_progress(opened, "recover"):
             plan = plan_recovery(opened, policy, fingerprint)
-    plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
+    plan = replace(plan, repair=replace(plan.repair, profile=asked.profile))
     check_index_can_be_rebuilt(opened, plan.repair)
 
     def show() -> None:
@@ -160,15 +160,9 @@ def _policy(store: ReadOnlyStore, asked: RecoverOptions, threads: int) -> Recove
     from rmqctl.store.read.version_guess import guess_profile
     from rmqctl.store.recovery.rules import Mode
 
-    profile = _profile(asked) or guess_profile(store)
+    profile = asked.profile or guess_profile(store)
     mode = None if asked.mode == "auto" else Mode(asked.mode)
     return RecoveryPolicy(profile, mode, threads, asked.keep_going, asked.placeholders_limit)
-
-
-def _profile(asked: RecoverOptions) -> Profile | None:
-    from rmqctl.format.profile import profile_of
-
-    return profile_of(asked.profile) if asked.profile else None
 
 
 def _summary(plan: RecoveryPlan) -> str:

@@ -9,7 +9,7 @@ import click
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import LocalPath, output_option, progress_option, threads_option
-from rmqctl.cli.shared.sizes import SizeType
+from rmqctl.cli.shared.sizes import SIZE
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 
@@ -34,7 +34,7 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 @click.option("--verify-only", is_flag=True, help="Check the whole log as it arrives, and store nothing.")
 @click.option(
     "--max-bytes-per-second",
-    type=SizeType(),
+    type=SIZE,
     default=0,
     show_default=False,
     help="Read at most this many bytes per second. 0 means no limit.",

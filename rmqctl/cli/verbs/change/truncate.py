@@ -29,6 +29,7 @@ from rmqctl.errors import ExitCode
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
     from rmqctl.operations.plan import RepairPlan
     from rmqctl.operations.repair.truncation import Truncation
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -65,7 +66,13 @@ if TYPE_CHECKING:
 @progress_option
 @options_in(how=LogChangeOptions)
 def command(
-    store: Path, to: int | None, dirty: bool, keep_tail: bool, explain: bool, profile: str | None, how: LogChangeOptions
+    store: Path,
+    to: int | None,
+    dirty: bool,
+    keep_tail: bool,
+    explain: bool,
+    profile: Profile | None,
+    how: LogChangeOptions,
 ) -> int:
     """End the log at a record boundary, and change queues and index to match.
 
@@ -112,14 +119,13 @@ def command(
     return code
 
 
-def _plan(truncation: Truncation, store: ReadOnlyStore, profile: str | None, threads: int) -> RepairPlan:
+def _plan(truncation: Truncation, store: ReadOnlyStore, profile: Profile | None, threads: int) -> RepairPlan:
     """Return the plan of the truncation, with the losses of the broker's next start."""
-    from rmqctl.format.profile import profile_of
     from rmqctl.operations.repair.rehearsal import with_next_start
     from rmqctl.store.read.version_guess import guess_profile
 
-    plan = replace(truncation.plan(), profile=profile_of(profile) if profile else None)
-    return with_next_start(store, plan, plan.profile or guess_profile(store), {}, threads) if plan.steps else plan
+    plan = replace(truncation.plan(), profile=profile)
+    return with_next_start(store, plan, profile or guess_profile(store), {}, threads) if plan.steps else plan
 
 
 def _check_usage(to: int | None, *, dirty: bool) -> None:

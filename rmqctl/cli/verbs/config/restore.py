@@ -27,6 +27,7 @@ from rmqctl.cli.views.change.config_change_view import change_config
 from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5, GROUPS_CONFIG, TOPICS_CONFIG
 
 if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
     from rmqctl.operations.configuration.restore_plan import RestorePlan, Source
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -44,7 +45,7 @@ class RestoreOptions:
 
     file: str
     source: Source | None
-    profile: str | None
+    profile: Profile | None
 
 
 @click.command(
@@ -97,14 +98,13 @@ def command(store: Path, asked: RestoreOptions, how: LogChangeOptions) -> int:
 
     While a broker has the store open, `restore` exits with 11, even with --dry-run.
     """
-    from rmqctl.format.profile import profile_of
     from rmqctl.operations.configuration.restore_plan import plan_restore
     from rmqctl.store.journal.journals import CONFIG_VERB
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store)
     check_may_change(opened)
-    profile = profile_of(asked.profile) if asked.profile else guess_profile(opened)
+    profile = asked.profile or guess_profile(opened)
     plan = plan_restore(opened, profile, asked.file, asked.source, lambda: _queues_in_log(opened, how))
     name = f"config/{plan.name}"
     words = Words(CONFIG_VERB + "restore", plan.summary, f"Restore {name}?", f"{name} is restored")

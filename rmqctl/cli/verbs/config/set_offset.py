@@ -13,7 +13,8 @@ from rmqctl.cli.shared.change import ChangeOptions, Words, check_may_change
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import OFFSET, open_store, output_option, profile_option, store_argument
-from rmqctl.cli.shared.times import TimeType
+from rmqctl.cli.shared.parsed import Parsed
+from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.config_change_view import change_config
 
@@ -25,28 +26,14 @@ if TYPE_CHECKING:
 NO_OFFSET = "none"
 
 
-class GoalType(click.ParamType):  # type: ignore[type-arg]
-    """The type of a position in queues: a word, a time or an offset."""
+def _goal(text: str) -> OffsetGoal:
+    """Return a position in queues: a word, a time or an offset."""
+    from rmqctl.operations.configuration.offset_plan import OffsetGoal
 
-    name = "GOAL"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OffsetGoal:
-        """Parse the text of the option."""
-        from rmqctl.operations.configuration.offset_plan import OffsetGoal
-
-        if isinstance(value, OffsetGoal):
-            return value
-        text = str(value)
-        named = {
-            "earliest": OffsetGoal("earliest"),
-            "latest": OffsetGoal("latest"),
-            "undelivered": OffsetGoal("undelivered"),
-        }
-        if text in named:
-            return named[text]
-        if text.isdecimal():
-            return OffsetGoal("offset", OFFSET(text, param, ctx))
-        return OffsetGoal("time", TimeType().convert(text, param, ctx))
+    named = {one.kind: one for one in (OffsetGoal("earliest"), OffsetGoal("latest"), OffsetGoal("undelivered"))}
+    if text in named:
+        return named[text]
+    return OffsetGoal("offset", OFFSET(text)) if text.isdecimal() else OffsetGoal("time", TIME(text))
 
 
 @dataclass(frozen=True)
@@ -59,7 +46,7 @@ class OffsetOptions:
     delay_level: int | None
     to: OffsetGoal
     new_group: bool
-    profile: str | None
+    profile: Profile | None
 
 
 @click.command(
@@ -85,7 +72,7 @@ class OffsetOptions:
 @click.argument("queue", type=OFFSET, required=False)
 @click.option(
     "--to",
-    type=GoalType(),
+    type=Parsed("GOAL", _goal),
     required=True,
     metavar="earliest|latest|undelivered|TIME|OFFSET",
     help="The position at which the group continues to read. A number is a queue offset. A TIME is RFC 3339, -2h, "
@@ -126,13 +113,12 @@ def command(store: Path, asked: OffsetOptions, how: ChangeOptions) -> int:
 
     While a broker has the store open, `set-offset` exits with 11, even with --dry-run.
     """
-    from rmqctl.format.profile import profile_of
     from rmqctl.store.journal.journals import CONFIG_VERB
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store)
     check_may_change(opened)
-    profile = profile_of(asked.profile) if asked.profile else guess_profile(opened)
+    profile = asked.profile or guess_profile(opened)
     plan = _plan(opened, profile, asked)
     document = {
         "group": plan.group,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class DoctorOptions(NamedTuple):
     """The options of `rmqctl doctor` for the examination and the output."""
 
-    profile: str | None
+    profile: Profile | None
     output: str
     threads: int
 
@@ -69,7 +69,7 @@ class DoctorOptions(NamedTuple):
 @output_option("table", "json")
 @threads_option
 @progress_option
-def command(store: Path, profile: str | None, output: str, threads: int, watch: Path | None) -> int:
+def command(store: Path, profile: Profile | None, output: str, threads: int, watch: Path | None) -> int:
     """Say why a store is not healthy, and what to do next, on one page.
 
     `doctor` looks for causes. If one lost file leads to fifty findings of `verify`, `doctor` reports one cause. For
@@ -124,15 +124,15 @@ class Diagnosed(NamedTuple):
         return report_json(self.examination, self.diagnosis.causes, self.situation, self.profile, self.assumed)
 
 
-def examiner_of(store: ReadOnlyStore, profile: str | None, threads: int) -> Examiner:
+def examiner_of(store: ReadOnlyStore, profile: Profile | None, threads: int) -> Examiner:
     """Return the examiner of a store; if `profile` is None, guess the profile."""
     from rmqctl.operations.doctor.examination import Examiner
     from rmqctl.store.read.version_guess import guess_profile
 
-    return Examiner(store, _profile(profile) or guess_profile(store), threads, _blocked)
+    return Examiner(store, profile or guess_profile(store), threads, _blocked)
 
 
-def diagnosed(examiner: Examiner, target: str, profile: str | None) -> Diagnosed:
+def diagnosed(examiner: Examiner, target: str, profile: Profile | None) -> Diagnosed:
     """Examine a store, and find the causes.
 
     `target` is the store with its options, as words of a command line.
@@ -144,7 +144,7 @@ def diagnosed(examiner: Examiner, target: str, profile: str | None) -> Diagnosed
     examination = examiner.run()
     diagnosis = diagnose(examination, target, profile_words(profile))
     situation = situation_of(examiner.store, examiner.profile) if examiner.reads_queues else Situation()
-    assumed = assumptions(examiner.store, examiner.profile, profile)
+    assumed = assumptions(examiner.store, examiner.profile, profile and profile.label)
     examiner.store.close()
     return Diagnosed(examination, diagnosis, situation, examiner.profile, assumed)
 
@@ -169,12 +169,6 @@ def open_for_doctor(store: Path) -> ReadOnlyStore:
         return open_store(store)
     except LayoutNotSupported:
         return open_store(store, log_only=True)
-
-
-def _profile(name: str | None) -> Profile | None:
-    from rmqctl.format.profile import profile_of
-
-    return profile_of(name) if name else None
 
 
 def _blocked(store: ReadOnlyStore) -> str:

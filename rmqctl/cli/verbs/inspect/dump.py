@@ -19,10 +19,9 @@ from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     COUNT,
     OFFSET,
+    OFFSET_RANGE,
     OUTPUTS,
     POSITIVE,
-    HostType,
-    OffsetRangeType,
     bodies_of,
     body_options,
     note_failed_bodies,
@@ -34,7 +33,8 @@ from rmqctl.cli.shared.options import (
     store_argument,
     threads_option,
 )
-from rmqctl.cli.shared.times import TimeType
+from rmqctl.cli.shared.parsed import Parsed
+from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.message_table import message_columns
 from rmqctl.errors import ExitCode
@@ -74,6 +74,17 @@ class DumpOptions:
         return self.follow and self.tail is None and (wanted.from_offset, wanted.since) != (None, None)
 
 
+def _host(text: str) -> tuple[bytes, int | None]:
+    """Return the address (4 or 16 bytes), and the port or None."""
+    import ipaddress
+
+    address, _, port = text.rpartition(":") if text.count(":") == 1 or "]:" in text else (text, "", "")
+    try:
+        return ipaddress.ip_address(address.strip("[]")).packed, int(port) if port else None
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not an IP address, nor ADDRESS:PORT: BORNHOST has no host names") from error
+
+
 @click.command(
     cls=Verb,
     exit_codes=SCAN_VERB,
@@ -102,15 +113,17 @@ class DumpOptions:
 @click.option("--key", callback=one_word, help="Only messages with this word in their KEYS, or with this UNIQ_KEY.")
 @click.option("--tag", help="Only messages with these TAGS.")
 @click.option(
-    "--host", type=HostType(), help="Only messages from this producer: the IP address of BORNHOST, or ADDRESS:PORT."
+    "--host",
+    type=Parsed("ADDRESS[:PORT]", _host),
+    help="Only messages from this producer: the IP address of BORNHOST, or ADDRESS:PORT.",
 )
 @click.option(
     "--since",
-    type=TimeType(),
+    type=TIME,
     help="Only records stored at or after this time: RFC 3339 (without a zone: local time), epoch ms or s, -2h, "
     "14:03, yesterday 14:00, last monday, yyyy-MM-dd#HH:mm:ss:SSS.",
 )
-@click.option("--until", type=TimeType(), help="Only records stored at or before this time.")
+@click.option("--until", type=TIME, help="Only records stored at or before this time.")
 @click.option(
     "--from-offset",
     type=OFFSET,
@@ -120,7 +133,7 @@ class DumpOptions:
 @click.option(
     "--queue-offset",
     "queue_offsets",
-    type=OffsetRangeType(),
+    type=OFFSET_RANGE,
     help="Only messages with these queue offsets: A..B (both included), A.., ..B, or one offset.",
 )
 @click.option("--group", help="The consumer group for --unconsumed.")

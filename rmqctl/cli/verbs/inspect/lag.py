@@ -10,6 +10,7 @@ import click
 
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.options import OUTPUTS, open_store, output_option, store_argument
+from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.times import UNIT_MS
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.lag_view import lag_report, print_lag
@@ -20,28 +21,22 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class BoundType(click.ParamType):  # type: ignore[type-arg]
-    """The type of a limit: a number of messages, or an age such as 10m."""
+def _bound(text: str) -> Bound:
+    """Parse a limit: a number of messages such as 1000, or an age such as 10m."""
+    from rmqctl.forensics.groups.lag import Bound
 
-    name = "N|AGE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Bound:
-        """Parse a limit such as 1000 or 10m."""
-        from rmqctl.forensics.groups.lag import Bound
-
-        text = str(value)
-        digits = text.rstrip("mshdw")
-        unit = text.removeprefix(digits)
-        if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18 and unit in ("", *UNIT_MS)):
-            self.fail(f"{text!r} is neither a number of messages nor an age such as 90s, 10m or 2h", param, ctx)
-        return Bound(age_ms=int(digits) * UNIT_MS[unit]) if unit else Bound(messages=int(digits))
+    digits = text.rstrip("mshdw")
+    unit = text.removeprefix(digits)
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18 and unit in ("", *UNIT_MS)):
+        raise ValueError(f"{text!r} is neither a number of messages nor an age such as 90s, 10m or 2h")
+    return Bound(age_ms=int(digits) * UNIT_MS[unit]) if unit else Bound(messages=int(digits))
 
 
 def max_behind_option(command: F) -> F:
     """Add the option --max-behind."""
     return click.option(
         "--max-behind",
-        type=BoundType(),
+        type=Parsed("N|AGE", _bound),
         help="With N, exit with 1 if a group is more than N messages behind in a queue. With AGE (90s, 10m, 2h), exit "
         "with 1 if a group's oldest unconsumed message is more than AGE older than the log's last message, or cannot "
         "be read. Use N, too: the age only grows when messages arrive. With N or AGE, exit with 1 if an offset is "

@@ -27,7 +27,7 @@ from rmqctl.cli.shared.options import (
     store_argument,
     threads_option,
 )
-from rmqctl.cli.shared.times import TimeType
+from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.message_table import message_columns
 from rmqctl.errors import ExitCode
@@ -84,9 +84,7 @@ class QueryOptions:
 @id_options
 @click.option("--queue", "queue_id", type=OFFSET, help="The queueId of the message.")
 @click.option("--offset", type=OFFSET, help="The queue offset of the message.")
-@click.option(
-    "--at", type=TimeType(), help="Find the first message of the queue that was stored at or after this time."
-)
+@click.option("--at", type=TIME, help="Find the first message of the queue that was stored at or after this time.")
 @click.option("--scan", is_flag=True, help="Read the whole log instead of the index and the queues.")
 @body_options
 @output_option(*OUTPUTS)

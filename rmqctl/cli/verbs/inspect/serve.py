@@ -13,6 +13,7 @@ import click
 from rmqctl.cli.output.render import print_line, print_line_of_text, remark, to_json
 from rmqctl.cli.shared.option_class import kept, options_in
 from rmqctl.cli.shared.options import POSITIVE, open_store, output_option, progress_option, store_argument
+from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb, flush_output
 from rmqctl.errors import ExitCode
 
@@ -23,33 +24,21 @@ if TYPE_CHECKING:
 PORT = click.IntRange(0, 65535)
 LEAST_REMOTING_PORT = 3  # slaves also ask the port minus 2
 LINE_SECONDS = 5.0  # between two lines if only offsets differ
-
-
-class RemotingPortType(click.IntRange):
-    """The type of a port number: at least 3, or 0 for any free port."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the port as a number."""
-        port = int(super().convert(value, param, ctx))
-        if 0 < port < LEAST_REMOTING_PORT:
-            self.fail(f"{port} is too small: serve also listens on this port minus 2", param, ctx)
-        return port
-
-
 LOOK_SECONDS = 0.2
 
 
-class NetworkType(click.ParamType):  # type: ignore[type-arg]
-    """The type of a network such as 10.1.0.0/16, or of one IP address."""
+def _checked_remoting_port(_: click.Context, option: click.Parameter, port: int) -> int:
+    if 0 < port < LEAST_REMOTING_PORT:
+        raise click.BadParameter(f"{port} is too small: serve also listens on this port minus 2", param=option)
+    return port
 
-    name = "CIDR"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
-        """Parse a network or an IP address."""
-        try:
-            return ip_network(value)
-        except ValueError as error:
-            self.fail(f"{error}; give a network such as 10.1.0.0/16, or an IP address", param, ctx)
+def _network(text: str) -> Network:
+    """Parse a network such as 10.1.0.0/16, or one IP address."""
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; give a network such as 10.1.0.0/16, or an IP address") from error
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ class ServeOptions:
 )
 @click.option(
     "--allow",
-    type=NetworkType(),
+    type=Parsed("CIDR", _network),
     multiple=True,
     help="A network or an IP address from which slaves may connect. The option may be given several times. If --listen "
     "is not a loopback address, --allow is required.",
@@ -106,7 +95,8 @@ class ServeOptions:
 )
 @click.option(
     "--remoting-port",
-    type=RemotingPortType(0, 65535),
+    type=PORT,
+    callback=_checked_remoting_port,
     default=0,
     show_default=False,
     help="The port from which slaves copy the configuration. `serve` listens on a second port, too: this port "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.change import LogChangeOptions
@@ -15,7 +15,7 @@ from rmqctl.cli.shared.confirm import confirm, plan_shown, undo_hint
 from rmqctl.cli.shared.interruption import ChangeInterruption
 from rmqctl.cli.shared.options import scan_progress
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
-from rmqctl.cli.views.change.rebuild_view import NextStart, RebuildView
+from rmqctl.cli.views.change.rebuild_view import RebuildView
 from rmqctl.cli.views.change.repair_view import assumed_sizes, check_writable
 from rmqctl.errors import BadRequest, ExitCode
 from rmqctl.text import counted
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from rmqctl.format.profile import Profile
     from rmqctl.operations.rebuild.rebuild import Rebuild
     from rmqctl.operations.rebuild.rebuild_in_task import InTask
     from rmqctl.operations.rebuild.selection import Selection
@@ -37,7 +38,7 @@ class HowToRebuild(LogChangeOptions):
 
     selection: Selection  # the queues to rebuild, and whether to rebuild the index
     in_task: InTask | None = None  # calls a function with the store in another process, which builds the new files
-    profile: str | None = None
+    profile: Profile | None = None
 
 
 def warm_up_kernels(size: int | None = None) -> None:
@@ -104,7 +105,8 @@ class RebuildRun:
         self._resume = resume
         self._opened = ExitStack()
         self._journal: Journal | None = None
-        self._built: _Built | None = None
+        self._rebuild: Rebuild | None = None
+        self._is_finished = True
 
     def __enter__(self) -> Self:
         from rmqctl.logfile.system.writable_storage import WritableStorage
@@ -144,10 +146,10 @@ class RebuildRun:
         if self._resume and self._journal is not None:
             _go_on(rebuild, self._store, self._journal)
         if how.in_task is None:
-            self._built = _Built(rebuild, finished=rebuild.run(is_over))
+            self._is_finished = rebuild.run(is_over)
         else:
             let_build(rebuild, how.in_task)
-            self._built = _Built(rebuild, finished=True)
+        self._rebuild = rebuild
 
     def look(self) -> int:
         """Show what would change, and return the exit code."""
@@ -161,10 +163,10 @@ class RebuildRun:
         Without `how.yes`, the user is asked for confirmation.
         """
         store, root = self._store, self._store.path.root
-        if self._journal is None or self._built is None:
+        rebuild = self._rebuild
+        if self._journal is None or rebuild is None:
             raise ValueError("nothing is built")
-        rebuild = self._built.rebuild
-        if not self._built.finished:
+        if not self._is_finished:
             self._journal.suspend()
             remark(
                 f"interrupted at offset {rebuild.result.log.position}; nothing was changed; --resume continues from "
@@ -183,21 +185,13 @@ class RebuildRun:
 
     def _plan(self, *, dry_run: bool) -> RebuildView:
         """Print the plan, and return it."""
-        if self._built is None:
+        if self._rebuild is None:
             raise ValueError("nothing is built")
         root = self._store.path.root if self._journal is None else self._journal.staging
-        start = NextStart(self._how.profile, self._how.threads)
-        plan = RebuildView(self._built.rebuild, self._store, root, start)
+        plan = RebuildView(self._rebuild, self._store, root, self._how.profile, self._how.threads)
         with plan_shown(dry_run=dry_run):
             plan.print_all(self._how.output)
         return plan
-
-
-class _Built(NamedTuple):
-    """The result of `RebuildRun.build`."""
-
-    rebuild: Rebuild
-    finished: bool
 
 
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
@@ -208,10 +202,9 @@ def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
     """
     from msgspec import structs
 
-    from rmqctl.format.profile import profile_of
     from rmqctl.store.read.index.tag_index import indexes_tags
 
-    tags = how.selection.index and indexes_tags(store, profile_of(how.profile) if how.profile else None)
+    tags = how.selection.index and indexes_tags(store, how.profile)
     return replace(how, selection=structs.replace(how.selection, tags=tags))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.render import print_document, print_line, print_table, remark
 from rmqctl.cli.views.change.repair_view import words_of_loss
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqctl.forensics.finding import Finding
+    from rmqctl.format.profile import Profile
     from rmqctl.operations.plan import RepairPlan
     from rmqctl.operations.rebuild.rebuild import Rebuild
     from rmqctl.operations.rebuild.rebuild_plan import IndexPlan, QueuePlan
@@ -29,24 +30,16 @@ WORDS_OF_COUNTS = {
 }
 
 
-class NextStart(NamedTuple):
-    """The settings for the simulation of the broker's next start.
-
-    `profile` names the broker's profile (None: the profile that the store shows). `threads` is the number of threads
-    that read the log.
-    """
-
-    profile: str | None
-    threads: int
-
-
 class RebuildView:
     """The changes of a rebuild, as tables and as JSON.
 
-    The view is made before the store is changed. Raises BadRequest if the store contains nothing that can be rebuilt.
+    The view is made before the store is changed. The next start of the broker is simulated for `profile` (None: the
+    profile that the store shows). Raises BadRequest if the store contains nothing that can be rebuilt.
     """
 
-    def __init__(self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, next_start: NextStart) -> None:
+    def __init__(
+        self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, profile: Profile | None, threads: int
+    ) -> None:
         from rmqctl.operations.rebuild.rebuild_plan import changes, index_plan, queue_plans, repair_plan
         from rmqctl.store.journal.changes import Install
 
@@ -64,7 +57,7 @@ class RebuildView:
             self._index_differs = _index_differs(self._index, store, rebuild.result.index_findings)
             self.differs |= self._index_differs
         if any(queue.differ for queue in self._queues):
-            self._repair = _with_next_start(store, self._repair, self._queues, next_start)
+            self._repair = _with_next_start(store, self._repair, self._queues, profile, threads)
 
     def print_all(self, output: str) -> None:
         """Print the queues and the index on stdout, and remarks on stderr."""
@@ -151,15 +144,13 @@ class RebuildView:
 
 
 def _with_next_start(
-    store: ReadOnlyStore, plan: RepairPlan, queues: list[QueuePlan], next_start: NextStart
+    store: ReadOnlyStore, plan: RepairPlan, queues: list[QueuePlan], profile: Profile | None, threads: int
 ) -> RepairPlan:
-    from rmqctl.format.profile import profile_of
     from rmqctl.operations.rebuild.rebuild_plan import built_spans
     from rmqctl.operations.repair.rehearsal import with_next_start
     from rmqctl.store.read.version_guess import guess_profile
 
-    profile = profile_of(next_start.profile) if next_start.profile else guess_profile(store)
-    return with_next_start(store, plan, profile, built_spans(queues), next_start.threads)
+    return with_next_start(store, plan, profile or guess_profile(store), built_spans(queues), threads)
 
 
 def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
