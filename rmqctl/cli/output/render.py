@@ -377,47 +377,15 @@ def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]
 
     `total` is the number of all bytes. The progress is shown on stderr, in the form `mode` (auto, json, none).
     """
-    if mode == "json":
-        yield _json_progress(total, what)
-    elif mode == "auto" and is_terminal(sys.stderr):
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=total)
-
-            def advance(count: int) -> None:  # another pass over the log increases the total
-                done = bar.tasks[task].completed + count
-                bar.update(task, completed=done, total=max(total, done))
-
-            yield advance
-    else:
-        yield lambda _: None
-
-
-def _json_progress(total: int, what: str) -> Callable[[int], None]:
-    done = 0
+    all_done = 0
 
     def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        remark(to_json({"progress": what, "bytes": done, "totalBytes": max(total, done)}))
+        nonlocal all_done
+        all_done += count
+        show(all_done, max(total, all_done))  # another pass over the log increases the total
 
-    return advance
+    with _shown_progress(mode, what, "bytes", total) as show:
+        yield advance
 
 
 @contextmanager
@@ -426,22 +394,26 @@ def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]
 
     The function shows the progress on stderr, in the form `mode` (auto, json, none).
     """
-    if mode == "json":
-        yield lambda done, total: remark(to_json({"progress": what, "tasks": done, "totalTasks": total}))
-    elif mode == "auto" and is_terminal(sys.stderr):
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    with _shown_progress(mode, what, "tasks", None) as show:
+        yield show
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("tasks"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+@contextmanager
+def _shown_progress(mode: str, what: str, unit: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
+    if mode == "json":
+        yield lambda done, of: remark(to_json({"progress": what, unit: done, f"total{unit.title()}": of}))
+    elif mode == "auto" and is_terminal(sys.stderr):
+        from rich import progress as parts
+        from rich.console import Console
+
+        columns: tuple[parts.ProgressColumn, ...] = (parts.TextColumn("{task.description}"), parts.BarColumn())
+        if unit == "bytes":
+            columns += (parts.DownloadColumn(), parts.TransferSpeedColumn(), parts.TimeRemainingColumn())
+        else:
+            columns += (parts.MofNCompleteColumn(), parts.TextColumn(unit), parts.TimeElapsedColumn())
+        with parts.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda done, of: bar.update(task, completed=done, total=of)
     else:
         yield lambda *_: None
 
