@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_fields, print_table
+from rmqctl.cli.output.render import print_document, print_fields, print_table_of
 from rmqctl.cli.shared.change import ChangeOptions, PlannedChange, Words, carry_out, check_may_change, journaled
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
@@ -164,12 +164,9 @@ def _print(store: Path, document: dict[str, Any], output: str) -> None:
         print_document("checkpoint", {"store": str(store)} | document)
         return
     print_fields([("file", document["state"])])
-    names = ("field", "value", "time", *(NEW if "actions" in document else ()))
     if document["fields"]:
         print()
-        print_table(
-            [name.upper() for name in names], [[field.get(name) for name in names] for field in document["fields"]]
-        )
+        print_table_of(("field", "value", "time", *(NEW if "actions" in document else ())), document["fields"])
 
 
 def _document(plan: CheckpointPlan) -> dict[str, Any]:

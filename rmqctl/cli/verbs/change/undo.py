@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_fields, print_table, remark, to_json
+from rmqctl.cli.output.render import print_document, print_fields, print_table_of, remark, to_json
 from rmqctl.cli.shared.change import ChangeOptions, Commit, PlannedChange, carry_out
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import kept, options_in
@@ -292,15 +292,9 @@ def print_journals(store: Path, rows: list[dict[str, Any]], output: str, *, as_l
             print(to_json(row))
     elif not as_list:
         for row in rows:
-            fields = ("number", "verb", "state", "time", "summary")
-            print_fields((name, row[name]) for name in fields)
-            _print_steps(row["undo"])
+            print_fields((name, row[name]) for name in ("number", "verb", "state", "time", "summary"))
+            if row["undo"]:
+                print("\nto take it back:\n")
+                print_table_of(("action", "path", "bytes"), row["undo"])
     elif rows:
-        names = ("number", "verb", "state", "time", "keptBytes", "summary")
-        print_table([name.upper() for name in names], [[row[name] for name in names] for row in rows])
-
-
-def _print_steps(steps: list[dict[str, Any]]) -> None:
-    if steps:
-        print("\nto take it back:\n")
-        print_table(["ACTION", "PATH", "BYTES"], [[step["action"], step["path"], step.get("bytes")] for step in steps])
+        print_table_of(("number", "verb", "state", "time", "keptBytes", "summary"), rows)

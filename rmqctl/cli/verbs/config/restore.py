@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_fields, print_table
+from rmqctl.cli.output.render import print_fields, print_table_of
 from rmqctl.cli.shared.change import LogChangeOptions, Words, check_may_change
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.first_run import warmed_up
@@ -147,4 +147,4 @@ def _print(document: dict[str, Any]) -> None:
     for key, keys in zip(("topics", "groups"), COLUMNS.values(), strict=True):
         if document[key]:
             print()
-            print_table([name.upper() for name in keys], [[row.get(name) for name in keys] for row in document[key]])
+            print_table_of(keys, document[key])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_fields, print_table
+from rmqctl.cli.output.render import print_fields, print_table_of
 from rmqctl.cli.shared.change import ChangeOptions, Words, check_may_change
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
@@ -165,4 +165,4 @@ def _print(document: dict[str, Any]) -> None:
     print()
     keys = ("queueId", "minOffset", "maxOffset", "offset", "newOffset", "behind")
     rows = [row | {"offset": NO_OFFSET if row["offset"] is None else row["offset"]} for row in document["queues"]]
-    print_table([key.upper() for key in keys], [[row[key] for key in keys] for row in rows])
+    print_table_of(keys, rows)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_table, remark
+from rmqctl.cli.output.render import print_document, print_table_of, remark
 from rmqctl.cli.shared.options import open_store, output_option, store_argument
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
@@ -90,9 +90,7 @@ def command(store: Path, part: str | None, output: str) -> int:
 def _print_part(part: Part, rows: list[Row]) -> None:
     if rows:
         print(part.title)
-        print_table([key.upper() for key in part.columns], [[_cell(row, key) for key in part.columns] for row in rows])
+        print_table_of(
+            part.columns, ({**row, "offset": NO_OFFSET} if row.get("offset", 0) is None else row for row in rows)
+        )
         print()
-
-
-def _cell(row: Row, key: str) -> Any:
-    return NO_OFFSET if key == "offset" and row[key] is None else row.get(key)

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import Row, print_document, print_fields, print_rows
+from rmqctl.cli.output.render import Row, print_columns, print_document, print_fields, print_rows
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
     )
     print()
     shown = [file for file in plan.files if file.goes or file.kind == "commitlog"]
-    print_rows("clean", "files", map(_row, shown), "table", KEYS, COLUMNS, head={})
+    print_columns(map(_row, shown), COLUMNS)
     if shown:
         print()
     if len(shown) < len(plan.files):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.cli.output.render import print_document, print_rows
+from rmqctl.cli.output.render import print_columns, print_document, print_rows
 from rmqctl.errors import ExitCode
 from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.text import counted
@@ -108,9 +108,9 @@ def print_lag(report: LagReport, output: str) -> None:
         print_document("lag", document)
     elif output == "table":
         if document["groups"]:
-            print_rows("lag", "groupTotals", document["groupTotals"], "table", (), group_cells(), head={})
+            print_columns(document["groupTotals"], group_cells())
             print()
-            print_rows("lag", "groups", document["groups"], "table", (), queue_cells(), head={})
+            print_columns(document["groups"], queue_cells())
     else:
         print_rows("lag", "groups", document["groups"], output, KEYS, {}, head={})
 

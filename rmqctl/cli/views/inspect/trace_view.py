@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from rmqctl.cli.output.render import print_fields, print_line_of_text, print_rows, print_toned
+from rmqctl.cli.output.render import print_columns, print_fields, print_line_of_text, print_toned
 from rmqctl.cli.output.tone import Tone, Toned
 from rmqctl.cli.views.inspect.message_table import placeholder_cell
 from rmqctl.format.timestamp import duration
@@ -32,7 +32,7 @@ def print_trace(document: Row) -> None:
         fields = [("UNIQ_KEY", key or "none"), ("KEYS", first["keys"]), ("TAGS", first["tags"])]
         print_fields(fields + ([] if body is None else [("BODY", body)]))
         print()
-        _print(rows, _stage_columns(several=several))
+        print_columns(rows, _stage_columns(several=several))
     _print_part(document["groups"], _group_columns(several=several))
     _print_part(document["clientRecords"], _CLIENT_COLUMNS)
     if document["remarks"] or any(store["findings"] for store in document["searched"]):
@@ -75,11 +75,7 @@ def _is_bad(stage: Row) -> bool:
 def _print_part(rows: list[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
     if rows:
         print()
-        _print(rows, columns)
-
-
-def _print(rows: list[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
-    print_rows("trace", "stages", rows, "table", (), columns, head={})
+        print_columns(rows, columns)
 
 
 def _stage_columns(*, several: bool) -> dict[str, Callable[[Row], Any]]:
