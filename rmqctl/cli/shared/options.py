@@ -289,12 +289,16 @@ def ignore_receipts_option(command: F) -> F:
     return click.option("--ignore-receipts", is_flag=True, help=text)(command)
 
 
-def threads_option(command: F) -> F:
-    """Add --threads."""
+def _threads_option(command: F) -> F:
     text = "The number of threads that read the log.  [default: one for each core, at most 8]"
     return click.option(
         "--threads", type=click.IntRange(1, THREADS_MAX), default=_cores, show_default=False, help=text
     )(command)
+
+
+def scan_options(command: F) -> F:
+    """Add --threads and --progress."""
+    return _threads_option(progress_option(command))
 
 
 def _cores() -> int:
@@ -366,6 +370,12 @@ def open_store(store: Path, *, log_only: bool = False) -> ReadOnlyStore:
             "shown, too. The log alone is checked: not the queues, not the index, and not DLedger's own index"
         )
     return opened
+
+
+def note_unread(store: ReadOnlyStore, where: str = "") -> None:
+    """Report on stderr what was not read of a store. `where` begins each line."""
+    for damage in store.foreign:
+        remark(f"{where}{damage.path}: {damage.detail}")
 
 
 def note_unfinished_change(store: ReadOnlyStore) -> None:

@@ -18,9 +18,8 @@ from rmqctl.cli.shared.options import (
     open_store,
     output_option,
     profile_option,
-    progress_option,
+    scan_options,
     store_argument,
-    threads_option,
 )
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
@@ -69,8 +68,7 @@ class RebuildOptions:
 @profile_option("Write the index as brokers of this version do.")
 @change_options
 @output_option("table", "json")
-@threads_option
-@progress_option
+@scan_options
 @options_in(asked=RebuildOptions, given=LogChangeOptions)
 def command(
     store: Path, what: str, profile: Profile | None, resume: bool, asked: RebuildOptions, given: LogChangeOptions

@@ -18,10 +18,9 @@ from rmqctl.cli.shared.options import (
     open_store,
     output_option,
     profile_option,
-    progress_option,
+    scan_options,
     scan_progress,
     store_argument,
-    threads_option,
 )
 from rmqctl.cli.shared.sizes import SIZE
 from rmqctl.cli.shared.verb import Verb
@@ -91,8 +90,7 @@ class RecoverOptions:
 @click.option("--explain", is_flag=True, help="Show each step and each queue.")
 @change_options
 @output_option("table", "json")
-@threads_option
-@progress_option
+@scan_options
 @options_in(asked=RecoverOptions, how=LogChangeOptions)
 def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
     """Repair a store as a start of the broker would, but with fewer losses.

@@ -8,7 +8,7 @@ import click
 
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
-from rmqctl.cli.shared.options import LocalPath, output_option, progress_option, threads_option
+from rmqctl.cli.shared.options import LocalPath, output_option, scan_options
 from rmqctl.cli.shared.sizes import SIZE
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
@@ -52,8 +52,7 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 )
 @change_options
 @output_option("table", "json")
-@threads_option
-@progress_option
+@scan_options
 @options_in(asked=ReplicateOptions)
 def command(broker: str, store: Path | None, asked: ReplicateOptions) -> int:
     """Copy a live master's log and configuration into a store.

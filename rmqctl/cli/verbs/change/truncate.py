@@ -18,10 +18,9 @@ from rmqctl.cli.shared.options import (
     open_store,
     output_option,
     profile_option,
-    progress_option,
+    scan_options,
     scan_progress,
     store_argument,
-    threads_option,
 )
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change import repair_view
@@ -62,8 +61,7 @@ if TYPE_CHECKING:
 @profile_option("Rebuild the index as brokers of this version do.")
 @change_options
 @output_option("table", "json")
-@threads_option
-@progress_option
+@scan_options
 @options_in(how=LogChangeOptions)
 def command(
     store: Path,

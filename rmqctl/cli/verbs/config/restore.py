@@ -17,10 +17,9 @@ from rmqctl.cli.shared.options import (
     open_store,
     output_option,
     profile_option,
-    progress_option,
+    scan_options,
     scan_progress,
     store_argument,
-    threads_option,
 )
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.config_change_view import change_config
@@ -74,8 +73,7 @@ class RestoreOptions:
 @profile_option("Write new entries as brokers of this version do.")
 @change_options
 @output_option("table", "json")
-@threads_option
-@progress_option
+@scan_options
 @options_in(asked=RestoreOptions, how=LogChangeOptions)
 def command(store: Path, asked: RestoreOptions, how: LogChangeOptions) -> int:
     """Restore a file of config/, such as topics.json.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import click
 
 from rmqctl.cli.output.render import print_document, print_table_of, remark
-from rmqctl.cli.shared.options import open_store, output_option, store_argument
+from rmqctl.cli.shared.options import note_unread, open_store, output_option, store_argument
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
 from rmqctl.forensics.groups.group_progress import configuration
@@ -80,8 +80,7 @@ def command(store: Path, part: str | None, output: str) -> int:
         remark(unlisted_in_words(unlisted))
     for problem in problems:
         remark(problem)
-    for damage in opened.foreign:
-        remark(f"{damage.path}: {damage.detail}")
+    note_unread(opened)
     if opened.partly_read:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if problems else ExitCode.CLEAN)

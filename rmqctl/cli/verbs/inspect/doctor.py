@@ -15,11 +15,10 @@ from rmqctl.cli.shared.options import (
     output_option,
     profile_option,
     profile_words,
-    progress_option,
+    scan_options,
     scan_progress,
     store_argument,
     target_words,
-    threads_option,
 )
 from rmqctl.cli.shared.own_files import check_places
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
@@ -67,8 +66,7 @@ class DoctorOptions(NamedTuple):
 )
 @profile_option("Say what a start of a broker of this version would do.")
 @output_option("table", "json")
-@threads_option
-@progress_option
+@scan_options
 def command(store: Path, profile: Profile | None, output: str, threads: int, watch: Path | None) -> int:
     """Say why a store is not healthy, and what to do next, on one page.
 

@@ -25,13 +25,13 @@ from rmqctl.cli.shared.options import (
     bodies_of,
     body_options,
     note_failed_bodies,
+    note_unread,
     one_word,
     open_store,
     output_option,
-    progress_option,
+    scan_options,
     scan_progress,
     store_argument,
-    threads_option,
 )
 from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.times import TIME
@@ -175,8 +175,7 @@ def _host(text: str) -> tuple[bytes, int | None]:
     "--damaged", is_flag=True, help="Also print a row for each damaged place, with the keys `damage` and `detail`."
 )
 @output_option(*OUTPUTS)
-@threads_option
-@progress_option
+@scan_options
 @options_in(asked=DumpOptions)
 def command(
     store: Path, body: str | None, damaged: bool, output: str, threads: int, asked: DumpOptions, **conditions: Any
@@ -333,8 +332,7 @@ def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, wanted: Filter
         unknown = unknown_topic(store, topic)
         if unknown:
             remark(f"note: {unknown}")
-    for damage in store.foreign:
-        remark(f"{damage.path}: {damage.detail}")
+    note_unread(store)
     note_failed_bodies(dump.undecoded)
     # a block of lines may have more messages than the limit lets through
     matched = dump.matched if asked.limit is None else min(dump.matched, asked.limit - dump.damaged_rows)

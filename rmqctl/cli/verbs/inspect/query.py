@@ -20,12 +20,12 @@ from rmqctl.cli.shared.options import (
     body_options,
     id_options,
     note_failed_bodies,
+    note_unread,
     open_store,
     output_option,
-    progress_option,
+    scan_options,
     scan_progress,
     store_argument,
-    threads_option,
 )
 from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
@@ -88,8 +88,7 @@ class QueryOptions:
 @click.option("--scan", is_flag=True, help="Read the whole log instead of the index and the queues.")
 @body_options
 @output_option(*OUTPUTS)
-@threads_option
-@progress_option
+@scan_options
 @options_in(asked=QueryOptions)
 def command(
     store: Path, scan: bool, body: str | None, charset: str | None, output: str, threads: int, asked: QueryOptions
@@ -120,8 +119,7 @@ def command(
     for remark_text in search.remarks:
         remark(remark_text)
     note_failed_bodies(bodies)
-    for damage in opened.foreign:
-        remark(f"{damage.path}: {damage.detail}")
+    note_unread(opened)
     if search.incomplete or opened.partly_read:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if search.findings else ExitCode.CLEAN)

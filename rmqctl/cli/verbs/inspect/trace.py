@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import print_document, print_line_of_text, progress, remark
+from rmqctl.cli.output.render import print_document, print_line_of_text, progress
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import kept, options_in
 from rmqctl.cli.shared.options import (
@@ -22,11 +22,11 @@ from rmqctl.cli.shared.options import (
     body_options,
     id_options,
     note_failed_bodies,
+    note_unread,
     open_store,
     output_option,
-    progress_option,
+    scan_options,
     stores_argument,
-    threads_option,
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.trace_view import print_trace
@@ -100,8 +100,7 @@ def trace_options(command: F) -> F:
 )
 @click.option("--mermaid", is_flag=True, help="Print a sequence diagram in Mermaid's language.")
 @output_option("table", "json")
-@threads_option
-@progress_option
+@scan_options
 @options_in(asked=TraceOptions)
 def command(
     stores: tuple[Path, ...],
@@ -154,9 +153,7 @@ def command(
 def _note_unread(paths: tuple[Path, ...], stores: list[ReadOnlyStore]) -> None:
     """Say on stderr what was not read of each store."""
     for path, store in zip(paths, stores, strict=True):
-        where = f"{path}: " if len(paths) > 1 else ""
-        for damage in store.foreign:
-            remark(f"{where}{damage.path}: {damage.detail}")
+        note_unread(store, f"{path}: " if len(paths) > 1 else "")
 
 
 def _list_unresolved(stores: tuple[Path, ...], output: str, asked: TraceOptions) -> int:

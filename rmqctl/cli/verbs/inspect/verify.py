@@ -14,10 +14,9 @@ from rmqctl.cli.shared.options import (
     note_unfinished_change,
     open_store,
     output_option,
-    progress_option,
+    scan_options,
     scan_progress,
     stores_argument,
-    threads_option,
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.verify_view import VerifiedStore, exit_code_of, print_report, print_stores, remark_summary
@@ -56,8 +55,7 @@ if TYPE_CHECKING:
 )
 @ignore_receipts_option
 @output_option("table", "json", "jsonl", "csv")
-@threads_option
-@progress_option
+@scan_options
 def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output: str, threads: int) -> int:
     """Check whether a store is whole.
 
