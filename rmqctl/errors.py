@@ -50,6 +50,13 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
 }
 
 
+def outcome(*, incomplete: bool, findings: bool) -> ExitCode:
+    """Return the exit code of a verb that only reads."""
+    if incomplete:
+        return ExitCode.PARTIAL
+    return ExitCode.FINDINGS if findings else ExitCode.CLEAN
+
+
 AS_OWNER_HINT = "run it as the owner of the files"
 READ_ALL_HINT = f"--follow-links, --broker-conf, or {AS_OWNER_HINT}"
 

@@ -10,7 +10,7 @@ import click
 from rmqctl.cli.output.render import print_document, print_table_of, remark
 from rmqctl.cli.shared.options import note_unread, open_store, output_option, store_argument
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.errors import ExitCode
+from rmqctl.errors import outcome
 from rmqctl.forensics.groups.group_progress import configuration
 from rmqctl.forensics.groups.queue_ends import unlisted_in_words
 
@@ -81,9 +81,7 @@ def command(store: Path, part: str | None, output: str) -> int:
     for problem in problems:
         remark(problem)
     note_unread(opened)
-    if opened.partly_read:
-        return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if problems else ExitCode.CLEAN)
+    return int(outcome(incomplete=opened.partly_read, findings=bool(problems)))
 
 
 def _print_part(part: Part, rows: list[Row]) -> None:

@@ -37,7 +37,7 @@ from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.message_table import message_columns
-from rmqctl.errors import ExitCode
+from rmqctl.errors import outcome
 from rmqctl.format.sys_flag import TransactionType
 
 if TYPE_CHECKING:
@@ -345,6 +345,4 @@ def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, wanted: Filter
     remark(f"{read}; stopped at {summary.end}: {stopped}")
     if not dump.matched and not dump.incomplete and not asked.follow:
         _remark_range(store.commit_log, wanted)
-    if dump.incomplete or store.partly_read:
-        return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if dump.damages else ExitCode.CLEAN)
+    return int(outcome(incomplete=dump.incomplete or store.partly_read, findings=bool(dump.damages)))

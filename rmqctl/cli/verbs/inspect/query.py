@@ -30,7 +30,7 @@ from rmqctl.cli.shared.options import (
 from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.message_table import message_columns
-from rmqctl.errors import ExitCode
+from rmqctl.errors import outcome
 
 if TYPE_CHECKING:
     from rmqctl.forensics.search import Question
@@ -120,9 +120,7 @@ def command(
         remark(remark_text)
     note_failed_bodies(bodies)
     note_unread(opened)
-    if search.incomplete or opened.partly_read:
-        return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if search.findings else ExitCode.CLEAN)
+    return int(outcome(incomplete=search.incomplete or opened.partly_read, findings=bool(search.findings)))
 
 
 def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -30,7 +30,7 @@ from rmqctl.cli.shared.options import (
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.trace_view import print_trace
-from rmqctl.errors import ExitCode
+from rmqctl.errors import ExitCode, outcome
 from rmqctl.format.timestamp import duration
 
 if TYPE_CHECKING:
@@ -173,16 +173,13 @@ def _list_unresolved(stores: tuple[Path, ...], output: str, asked: TraceOptions)
     else:
         print_unresolved(verdict(rows), rows)
     _note_unread(stores, opened)
-    if any(store.partly_read for store in opened):
-        return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if rows else ExitCode.CLEAN)
+    return int(outcome(incomplete=any(store.partly_read for store in opened), findings=bool(rows)))
 
 
 def exit_code_of(trace: Trace) -> ExitCode:
     """Return the exit code of a trace."""
-    if trace.incomplete or any(store.partly_read for store in trace.stores):
-        return ExitCode.PARTIAL
-    return ExitCode.CLEAN if trace.lives else ExitCode.FINDINGS
+    incomplete = trace.incomplete or any(store.partly_read for store in trace.stores)
+    return outcome(incomplete=incomplete, findings=not trace.lives)
 
 
 class _ScanStart:

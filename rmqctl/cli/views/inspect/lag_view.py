@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.output.render import print_columns, print_document, print_rows
-from rmqctl.errors import ExitCode
+from rmqctl.errors import ExitCode, outcome
 from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.text import counted
 
@@ -58,9 +58,7 @@ def lag_report(store: ReadOnlyStore, lag: Lag, shown: str, bound: Bound | None) 
     }
     over = lag.over(bound) if bound is not None else []
     remarks = [*_remarks(store, lag), *_remark_over(over)]
-    if lag.incomplete:
-        return LagReport(document, remarks, ExitCode.PARTIAL)
-    return LagReport(document, remarks, ExitCode.FINDINGS if over else ExitCode.CLEAN)
+    return LagReport(document, remarks, outcome(incomplete=lag.incomplete, findings=bool(over)))
 
 
 def _queue_row(lag: Lag, row: QueueLag) -> Row:

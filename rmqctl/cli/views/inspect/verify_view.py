@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import is_terminal, print_document, print_rows, print_table, print_toned, remark
 from rmqctl.cli.output.tone import Tone, Toned
-from rmqctl.errors import ExitCode
+from rmqctl.errors import ExitCode, outcome
 from rmqctl.forensics.survey.not_read import in_words
 from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.text import counted
@@ -49,9 +49,7 @@ class VerifiedStore(NamedTuple):
 
 def exit_code_of(report: VerifyReport) -> ExitCode:
     """Return the exit code of `rmqctl verify` for a store with this report."""
-    if report.incomplete:
-        return ExitCode.PARTIAL
-    return ExitCode.FINDINGS if report.findings else ExitCode.CLEAN
+    return outcome(incomplete=report.incomplete, findings=bool(report.findings))
 
 
 def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int:
