@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,25 +23,15 @@ from rmqctl.cli.shared.options import (
 from rmqctl.cli.shared.own_files import check_places
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.change.repair_view import check_complete
-from rmqctl.cli.views.inspect.doctor_view import GAUGES, print_page, report_json, set_gauges
+from rmqctl.cli.views.inspect.doctor_view import GAUGES, Diagnosed, print_page, set_gauges
 from rmqctl.cli.views.metrics_file import MetricsFile, with_metrics
-from rmqctl.errors import ExitCode, LayoutNotSupported, RmqctlError
+from rmqctl.errors import LayoutNotSupported, RmqctlError
 from rmqctl.logfile.system.remote_storage import root_text
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
-    from rmqctl.operations.doctor.diagnosis import Diagnosis
-    from rmqctl.operations.doctor.examination import Examination, Examiner
-    from rmqctl.operations.doctor.situation import Situation
+    from rmqctl.operations.doctor.examination import Examiner
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-
-class DoctorOptions(NamedTuple):
-    """The options of `rmqctl doctor` for the examination and the output."""
-
-    profile: Profile | None
-    output: str
-    threads: int
 
 
 @click.command(
@@ -86,40 +76,26 @@ def command(store: Path, profile: Profile | None, output: str, threads: int, wat
     assumed. `doctor` exits with 1 if the store is not healthy, and with 4 if some input could not be read. An undamaged
     store is not healthy if the broker died: the next start of the broker then runs the abnormal recovery.
     """
-    asked = DoctorOptions(profile, output, threads)
     check_places([store], {"--watch": watch})
     gauges = MetricsFile("doctor", store, GAUGES)
 
     def run() -> int:
         opened = open_for_doctor(store)
         check_places(opened.path.commitlogs, {"--watch": watch})
-        return _examine(opened, target_words(store), asked, gauges)
+        examiner = examiner_of(opened, profile, threads)
+        warmed_up(examiner.warm_up)
+        target = target_words(store)
+        with scan_progress(opened, "doctor"):
+            found = diagnosed(examiner, target, profile)
+        set_gauges(gauges, found)
+        if output == "json":
+            print_document("doctor", {"store": root_text(opened.path.root)} | found.to_json())
+        else:
+            print_page(found, opened.path.root, target)
+        note_unfinished_change(opened)
+        return int(found.exit_code)
 
     return with_metrics(gauges, watch, run)
-
-
-class Diagnosed(NamedTuple):
-    """The diagnosis of a store; `profile` is the profile of the simulated start.
-
-    `assumed` says in words what nobody said.
-    """
-
-    examination: Examination
-    diagnosis: Diagnosis
-    situation: Situation
-    profile: Profile
-    assumed: list[str]
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """Return the exit code of `rmqctl doctor`."""
-        if self.examination.report.incomplete:
-            return ExitCode.PARTIAL
-        return ExitCode.FINDINGS if self.diagnosis.causes else ExitCode.CLEAN
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON document, without the key `store`."""
-        return report_json(self.examination, self.diagnosis.causes, self.situation, self.profile, self.assumed)
 
 
 def examiner_of(store: ReadOnlyStore, profile: Profile | None, threads: int) -> Examiner:
@@ -145,20 +121,6 @@ def diagnosed(examiner: Examiner, target: str, profile: Profile | None) -> Diagn
     assumed = assumptions(examiner.store, examiner.profile, profile and profile.label)
     examiner.store.close()
     return Diagnosed(examination, diagnosis, situation, examiner.profile, assumed)
-
-
-def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: MetricsFile) -> int:
-    examiner = examiner_of(store, asked.profile, asked.threads)
-    warmed_up(examiner.warm_up)
-    with scan_progress(store, "doctor"):
-        found = diagnosed(examiner, target, asked.profile)
-    set_gauges(gauges, found.examination, found.diagnosis.causes, found.situation)
-    if asked.output == "json":
-        print_document("doctor", {"store": root_text(store.path.root)} | found.to_json())
-    else:
-        print_page(found.examination, found.diagnosis, found.situation, found.assumed, store.path.root, target)
-    note_unfinished_change(store)
-    return int(found.exit_code)
 
 
 def open_for_doctor(store: Path) -> ReadOnlyStore:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import text_width
+from rmqctl.errors import outcome
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.doctor.next_start import start_to_json, starts_in_words
 from rmqctl.forensics.survey.not_read import in_words
@@ -16,10 +17,11 @@ from rmqctl.operations.doctor.diagnosis import one_line, process_in_words
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rmqctl.cli.views.metrics_file import MetricsFile
+    from rmqctl.errors import ExitCode
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.profile import Profile
     from rmqctl.operations.doctor.diagnosis import Cause, Diagnosis
@@ -42,50 +44,60 @@ GAUGES = {
 }
 
 
-def report_json(
-    examination: Examination, causes: Sequence[Cause], situation: Situation, profile: Profile, assumed: list[str]
-) -> dict[str, Any]:
-    """Return the keys of the JSON document of `rmqctl doctor`."""
-    report = examination.report
-    return {
-        "healthy": not causes,
-        "profile": profile.name,
-        "brokerVersion": profile.version,
-        "messages": report.summary.messages,
-        "minPhyOffset": report.min_phy_offset,
-        "maxPhyOffset": report.summary.end,
-        "causes": [cause.to_json() for cause in causes],
-        "assumed": assumed,
-        "byVersion": [
-            {"versions": list(versions)} | start_to_json(restart) for versions, restart in examination.by_version
-        ],
-        "notLookedAt": [one.path for one in report.not_read],
-        "notes": report.notes,
-        "seconds": round(report.seconds, 6),
-    } | situation.to_json()
+class Diagnosed(NamedTuple):
+    """The diagnosis of a store; `profile` is the profile of the simulated start.
+
+    `assumed` says in words what nobody said.
+    """
+
+    examination: Examination
+    diagnosis: Diagnosis
+    situation: Situation
+    profile: Profile
+    assumed: list[str]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return the exit code of `rmqctl doctor`."""
+        return outcome(incomplete=self.examination.report.incomplete, findings=bool(self.diagnosis.causes))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON document, without the key `store`."""
+        report = self.examination.report
+        return {
+            "healthy": not self.diagnosis.causes,
+            "profile": self.profile.name,
+            "brokerVersion": self.profile.version,
+            "messages": report.summary.messages,
+            "minPhyOffset": report.min_phy_offset,
+            "maxPhyOffset": report.summary.end,
+            "causes": [cause.to_json() for cause in self.diagnosis.causes],
+            "assumed": self.assumed,
+            "byVersion": [
+                {"versions": list(versions)} | start_to_json(restart)
+                for versions, restart in self.examination.by_version
+            ],
+            "notLookedAt": [one.path for one in report.not_read],
+            "notes": report.notes,
+            "seconds": round(report.seconds, 6),
+        } | self.situation.to_json()
 
 
-def print_page(
-    examination: Examination,
-    diagnosis: Diagnosis,
-    situation: Situation,
-    assumed: Sequence[str],
-    root: Path,
-    target: str,
-) -> None:
+def print_page(found: Diagnosed, root: Path, target: str) -> None:
     """Print one line for a healthy store.
 
     Of another store: the worst cause with what it costs, the next command, what a start does, and a paragraph for each
-    cause. `assumed` says what no option said. `root` is the path of the store, and `target` the store with its options,
-    as words of a command line.
+    cause. `root` is the path of the store, and `target` the store with its options, as words of a command line.
     """
+    examination, diagnosis, situation, _, _ = found
+    assumed = [f"assumed: {', '.join(found.assumed)}"] if found.assumed else []
     causes = diagnosis.causes
     report = examination.report
     log = f"the log ends at {report.summary.end}{_end_after(examination)}"
     what = "; ".join(filter(None, (f"{counted(report.summary.messages, 'message')}, {log}", in_words(report.not_read))))
     if not causes:
         whole = "nothing wrong in what was looked at" if report.not_read else "healthy"
-        print(printable(f"{whole}: {'; '.join((what, *_assumed_in_words(assumed)))}"))
+        print(printable(f"{whole}: {'; '.join((what, *assumed))}"))
         return
     broker = _broker(examination.broker_pid, root)
     print(printable(f"not healthy: {'; '.join(filter(None, (causes[0].code, diagnosis.cost, broker)))}"))
@@ -99,12 +111,8 @@ def print_page(
         print()
         _print_cause(number, cause, target)
     print()
-    for line in (*_situation_in_words(situation, target), *_assumed_in_words(assumed)):
+    for line in (*_situation_in_words(situation, target), *assumed):
         print(printable(line))
-
-
-def _assumed_in_words(assumed: Sequence[str]) -> list[str]:
-    return [f"assumed: {', '.join(assumed)}"] if assumed else []
 
 
 def _broker(pid: int | None, root: Path) -> str:
@@ -123,8 +131,9 @@ def _end_after(examination: Examination) -> str:
     return f" (at {end} after a start)" if end != examination.report.summary.end else ""
 
 
-def set_gauges(gauges: MetricsFile, examination: Examination, causes: Sequence[Cause], situation: Situation) -> None:
+def set_gauges(gauges: MetricsFile, found: Diagnosed) -> None:
     """Set the gauges that show the verdict of `rmqctl doctor`."""
+    examination, causes, situation = found.examination, found.diagnosis.causes, found.situation
     restart = examination.restart
     gauges.set("healthy", int(not causes))
     counts = Counter(cause.code for cause in causes)
