@@ -166,13 +166,8 @@ class AppendOptions:
     @property
     def sizes(self) -> dict[str, int]:
         """Return the sizes that the user gave, by the names of Geometry's fields."""
-        given = {
-            "commitlog_file_size": self.commitlog_file_size,
-            "consumequeue_file_size": self.consumequeue_file_size,
-            "index_slots": self.index_slots,
-            "index_entries": self.index_entries,
-        }
-        return {name: size for name, size in given.items() if size is not None}
+        names = ("commitlog_file_size", "consumequeue_file_size", "index_slots", "index_entries")
+        return {name: size for name in names if (size := getattr(self, name)) is not None}
 
 
 @click.command(

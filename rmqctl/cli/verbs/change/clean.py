@@ -14,9 +14,8 @@ from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.sizes import SIZE
 from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
-from rmqctl.cli.views.change.clean_metrics import CleanMetrics
-from rmqctl.cli.views.change.clean_run import CleanOptions, CleanRun
-from rmqctl.cli.views.metrics_file import with_metrics
+from rmqctl.cli.views.change.clean_run import GAUGES, CleanOptions, CleanRun
+from rmqctl.cli.views.metrics_file import MetricsFile, with_metrics
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
@@ -52,6 +51,7 @@ def _hours(text: str) -> tuple[int, ...]:
 )
 @click.option(
     "--when",
+    "delete_when",
     type=Parsed("hours", _hours),
     help="In these hours (local time), such as 04 or 04;05, delete files older than --reserved-hours. The value "
     "24 means never.  [default: deleteWhen, 04]",
@@ -153,7 +153,7 @@ def command(store: Path, asked: CleanOptions) -> int:
     """
     files = {"--metrics": asked.metrics, "--log-json": asked.log_json}
     check_places([store], files)
-    gauges = CleanMetrics(store)
+    gauges = MetricsFile("clean", store, GAUGES)
 
     def run() -> int:
         _wait_for_lock(store, asked)

@@ -21,7 +21,7 @@ from rmqctl.errors import ExitCode, StoreInUse
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
-    from rmqctl.cli.views.change.clean_metrics import CleanMetrics
+    from rmqctl.cli.views.metrics_file import MetricsFile
     from rmqctl.operations.clean.disk_use import DiskUse
     from rmqctl.operations.clean.execute import Cleaned, Leftover
     from rmqctl.operations.clean.plan_types import ExpiryPlan
@@ -30,15 +30,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+GAUGES = {
+    "exit_status": "Exit status of the last run; 0: done, or nothing to do.",
+    "expired_files": "Files that the plan of the last run deletes.",
+    "expired_bytes": "Disk space of these files, and of files that an interrupted run left.",
+    "waiting_messages": "Messages in these files: not consumed by a group, not delivered yet, or open half messages.",
+    "deleted_files": "Files that the last run deleted.",
+    "deleted_bytes": "Disk space of the deleted files, and of files that an interrupted run left.",
+    "kept_files": "Files of the commit log that stay.",
+    "log_min_offset_bytes": "The commit log's first physical offset.",
+    "disk_used_percent": "How full the disk of a folder of the store was before; -1: unknown.",
+}
 IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of those that others delete"
 
 
 @dataclass(frozen=True)
 class CleanOptions(ChangeOptions):
-    """The options of `rmqctl clean`. Sizes are in bytes, and times are in epoch ms."""
+    """The options of `rmqctl clean`. Sizes are in bytes, and times are in epoch ms.
+
+    A field with the name of a field of ExpirySettings takes its place.
+    """
 
     reserved_hours: int | None
-    when: tuple[int, ...] | None
+    delete_when: tuple[int, ...] | None
     max_disk_percent: int | None
     force_percent: int | None
     manual: bool
@@ -60,24 +74,8 @@ def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
     """Return the settings `usual`, changed by the options that the user gave."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
-    reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None
-    return usual._replace(
-        reserved_ms=_given(reserved_ms, usual.reserved_ms),
-        delete_when=_given(asked.when, usual.delete_when),
-        max_disk_percent=_given(asked.max_disk_percent, usual.max_disk_percent),
-        force_percent=_given(asked.force_percent, usual.force_percent),
-        keep_bytes=_given(asked.keep_bytes, usual.keep_bytes),
-        keep_files=_given(asked.keep_files, usual.keep_files),
-        batch=_given(asked.batch, usual.batch),
-        by=asked.by,
-        manual=asked.manual,
-        protect_unconsumed=asked.protect_unconsumed,
-        unused_topics=asked.unused_topics,
-    )
-
-
-def _given(value: T | None, usual: T) -> T:
-    return usual if value is None else value
+    options = vars(asked) | {"reserved_ms": asked.reserved_hours and asked.reserved_hours * HOUR_MS}
+    return usual._replace(**{name: options[name] for name in usual._fields if options.get(name) is not None})
 
 
 class _Looked(NamedTuple):
@@ -100,7 +98,7 @@ class _Looked(NamedTuple):
 class CleanRun:
     """One run of `rmqctl clean`: show the plan, ask, and delete the files."""
 
-    def __init__(self, store: ReadOnlyStore, asked: CleanOptions, gauges: CleanMetrics, *, has_conf: bool) -> None:
+    def __init__(self, store: ReadOnlyStore, asked: CleanOptions, gauges: MetricsFile, *, has_conf: bool) -> None:
         self._has_conf = has_conf
         self._store = store
         self._root = store.path.root
@@ -173,7 +171,8 @@ class CleanRun:
         self._gauges.set("waiting_messages", plan.waiting.total)
         self._gauges.set("kept_files", sum(not file.goes for file in plan.files if file.kind == "commitlog"))
         self._gauges.set("log_min_offset_bytes", plan.min_phy_offset)
-        self._gauges.set_disks([(disk.path, disk.used_percent) for disk in (*disks, logics)])
+        for disk in (*disks, logics):
+            self._gauges.set("disk_used_percent", disk.used_percent, path=str(disk.path))
         return _Looked(fingerprint, [*disks, logics], plan, left, now_ms)
 
     def _delete(self, looked: _Looked) -> int:
