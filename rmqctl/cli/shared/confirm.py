@@ -6,15 +6,15 @@ The user sees the plan before the question.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import remark
-from rmqctl.cli.shared.option_class import kept
+from rmqctl.cli.shared.option_class import kept, together
 from rmqctl.cli.shared.options import target_words
 from rmqctl.cli.shared.run_as import as_root_option
 from rmqctl.cli.shared.verb import flush_output, naming_stdout
@@ -23,14 +23,12 @@ from rmqctl.errors import NotConfirmed
 if TYPE_CHECKING:
     from pathlib import Path
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def change_options(command: F) -> F:
-    """Add --yes, --dry-run and --as-root."""
-    command = as_root_option(command)
-    command = click.option("--yes", is_flag=True, help="Make the change without asking for confirmation.")(command)
-    return click.option("--dry-run", is_flag=True, help="Only show the plan, and change nothing.")(command)
+change_options = together(
+    click.option("--dry-run", is_flag=True, help="Only show the plan, and change nothing."),
+    click.option("--yes", is_flag=True, help="Make the change without asking for confirmation."),
+    as_root_option,
+)
 
 
 def check_can_ask(*, yes: bool) -> None:

@@ -36,6 +36,17 @@ def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]
     return decorate
 
 
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return one decorator for several options, in the order of the help."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 def kept_option(*names: str, **settings: Any) -> Callable[[F], F]:
     """Return the decorator for an option whose value `kept` returns.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.cli.output.render import progress, remark
-from rmqctl.cli.shared.option_class import kept, kept_option
+from rmqctl.cli.shared.option_class import kept, kept_option, together
 from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.logfile.system.remote_storage import is_url, root_text
 from rmqctl.text import counted, quoted
@@ -32,7 +32,6 @@ COUNT = click.IntRange(0, 10**9)
 POSITIVE = click.IntRange(1, 10**9)
 THREADS_MAX = 256
 CORES_USED_MAX = 8  # more threads would wait for the disk, and each thread holds buffers
-BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 PROFILES = ("4.7", "4.9", "5.3", "5.4")
 VERSIONS_OF_PROFILES = "Profile 4.7: 4.0 to 4.9.0; 4.9: 4.9.1 to 4.9.8; 5.3: 5.0 to 5.3.4; 5.4: 5.4.0 and later."
 RAW_HELP = "In CSV, do not put ' before texts that begin with = + - or @. A spreadsheet may run such texts as formulas."
@@ -82,28 +81,20 @@ def _offset_range(text: str) -> tuple[int, int]:
 OFFSET_RANGE = Parsed("A..B", _offset_range)
 
 
-def store_argument(command: F) -> F:
-    """Add the argument STORE, and the options --broker-conf and --follow-links."""
-    return click.argument("store", type=LocalPath())(layout_options(command))
-
-
-def stores_argument(command: F) -> F:
-    """Add the argument STORE..., and the options --broker-conf and --follow-links."""
-    argument = click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=LocalPath())
-    return argument(layout_options(command))
-
-
-def layout_options(command: F) -> F:
-    """Add the options --broker-conf and --follow-links, for `open_store`."""
-    command = kept_option(
-        "--follow-links", is_flag=True, help="Follow symbolic links to files and folders outside the store."
-    )(command)
-    return kept_option(
+# --broker-conf and --follow-links, for `open_store`
+layout_options = together(
+    kept_option(
         "--broker-conf",
         type=click.Path(path_type=Path),
         help="The broker's broker.conf, with file sizes, commit log folders and retention. Without this option, rmqctl "
         "takes the file sizes from the existing files.",
-    )(command)
+    ),
+    kept_option("--follow-links", is_flag=True, help="Follow symbolic links to files and folders outside the store."),
+)
+store_argument = together(click.argument("store", type=LocalPath()), layout_options)
+stores_argument = together(
+    click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=LocalPath()), layout_options
+)
 
 
 def _msg_id(text: str) -> str:
@@ -120,71 +111,6 @@ def _ids(text: str) -> tuple[str, ...]:
     if not ids:
         raise ValueError("it is empty")
     return ids
-
-
-def id_options(command: F) -> F:
-    """Add --id, --key, --msg-id and --unique-key."""
-    ids = click.option(
-        "--id",
-        "ids",
-        type=Parsed("ids", _ids),
-        metavar="ID[,ID...]",
-        help="Any id of SendResult: an offsetMsgId or a msgId (UNIQ_KEY), or those of a batch, joined by commas.",
-    )
-    key = click.option(
-        "--key", multiple=True, callback=_one_key, help="A word of the message's KEYS, or the message's UNIQ_KEY."
-    )
-    text = "The id that the broker gave the message (offsetMsgId of SendResult): 32 or 56 hex digits."
-    msg_id = click.option("--msg-id", type=Parsed("id", _msg_id), metavar="ID", help=text)
-    unique_key = click.option(
-        "--unique-key",
-        multiple=True,
-        callback=_once,
-        help="The message's UNIQ_KEY: the id that the producer gave the message (msgId of SendResult).",
-    )
-    return ids(key(msg_id(unique_key(command))))
-
-
-def _charset(text: str) -> str:
-    """Return the name in lower case, if Python knows it as a charset."""
-    name = text.lower()
-    try:
-        "a".encode(name)
-        b"".decode(name)
-    except (LookupError, ValueError) as error:
-        raise ValueError(f"{text!r} is no charset that rmqctl knows; try gbk, gb18030, big5 or latin-1") from error
-    return name
-
-
-def body_options(command: F) -> F:
-    """Add --body and --charset."""
-    body = click.option(
-        "--body",
-        type=BODIES,
-        help="Show bodies. `utf8` decompresses them (zlib, lz4, zstd) and shows text; `hex` and `base64` show the "
-        "stored bytes.  [default: none; utf8 with --charset]",
-    )
-    charset = click.option(
-        "--charset", type=Parsed("NAME", _charset), help="The charset of bodies that are not UTF-8 text, such as gbk."
-    )
-    return body(charset(command))
-
-
-def bodies_of(body: str | None, charset: str | None, *, default: str = "utf8") -> Bodies:
-    """Return how bodies are shown.
-
-    `default` is the encoding if --charset is given, but not --body.
-    """
-    from rmqctl.format.body.bodies import Bodies
-
-    return Bodies(body or (default if charset else "none"), charset)
-
-
-def note_failed_bodies(bodies: Bodies) -> None:
-    """Report on stderr the bodies that could not be decompressed."""
-    if bodies.failed:
-        what = counted(bodies.failed, "body", "bodies")
-        remark(f"note: {what} could not be decompressed, and taken as stored; the first {bodies.failure}")
 
 
 def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
@@ -211,6 +137,73 @@ def one_word(_: click.Context, option: click.Parameter, value: str | None) -> st
     return value
 
 
+id_options = together(
+    click.option(
+        "--id",
+        "ids",
+        type=Parsed("ids", _ids),
+        metavar="ID[,ID...]",
+        help="Any id of SendResult: an offsetMsgId or a msgId (UNIQ_KEY), or those of a batch, joined by commas.",
+    ),
+    click.option(
+        "--key", multiple=True, callback=_one_key, help="A word of the message's KEYS, or the message's UNIQ_KEY."
+    ),
+    click.option(
+        "--msg-id",
+        type=Parsed("id", _msg_id),
+        metavar="ID",
+        help="The id that the broker gave the message (offsetMsgId of SendResult): 32 or 56 hex digits.",
+    ),
+    click.option(
+        "--unique-key",
+        multiple=True,
+        callback=_once,
+        help="The message's UNIQ_KEY: the id that the producer gave the message (msgId of SendResult).",
+    ),
+)
+
+
+def _charset(text: str) -> str:
+    """Return the name in lower case, if Python knows it as a charset."""
+    name = text.lower()
+    try:
+        "a".encode(name)
+        b"".decode(name)
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"{text!r} is no charset that rmqctl knows; try gbk, gb18030, big5 or latin-1") from error
+    return name
+
+
+body_options = together(
+    click.option(
+        "--body",
+        type=click.Choice(("none", "utf8", "hex", "base64")),
+        help="Show bodies. `utf8` decompresses them (zlib, lz4, zstd) and shows text; `hex` and `base64` show the "
+        "stored bytes.  [default: none; utf8 with --charset]",
+    ),
+    click.option(
+        "--charset", type=Parsed("NAME", _charset), help="The charset of bodies that are not UTF-8 text, such as gbk."
+    ),
+)
+
+
+def bodies_of(body: str | None, charset: str | None, *, default: str = "utf8") -> Bodies:
+    """Return how bodies are shown.
+
+    `default` is the encoding if --charset is given, but not --body.
+    """
+    from rmqctl.format.body.bodies import Bodies
+
+    return Bodies(body or (default if charset else "none"), charset)
+
+
+def note_failed_bodies(bodies: Bodies) -> None:
+    """Report on stderr the bodies that could not be decompressed."""
+    if bodies.failed:
+        what = counted(bodies.failed, "body", "bodies")
+        remark(f"note: {what} could not be decompressed, and taken as stored; the first {bodies.failure}")
+
+
 def output_option(*formats: str) -> Callable[[F], F]:
     """Return a decorator that adds -o, with the first format as the default.
 
@@ -223,14 +216,7 @@ def output_option(*formats: str) -> Callable[[F], F]:
         default=formats[0],
         help="The format of stdout.",
     )
-    if "csv" not in formats:
-        return option
-    raw = kept_option("--raw", is_flag=True, help=RAW_HELP)
-
-    def both(command: F) -> F:
-        return option(raw(command))
-
-    return both
+    return together(option, kept_option("--raw", is_flag=True, help=RAW_HELP)) if "csv" in formats else option
 
 
 def _broker_version(text: str) -> str:
@@ -253,7 +239,7 @@ def profile_option(text: str) -> Callable[[F], F]:
     )
     profile = click.option("--profile", type=click.Choice(PROFILES), callback=_profile_or_version, help=whole)
     version = kept_option("--broker-version", type=Parsed("version", _broker_version), is_eager=True, help=exact)
-    return lambda command: profile(version(command))
+    return together(profile, version)
 
 
 def profile_words(profile: Profile | None) -> str:
@@ -273,39 +259,37 @@ def _profile_or_version(_: click.Context, option: click.Parameter, value: str | 
     return profile_of(named) if named else None
 
 
-def progress_option(command: F) -> F:
-    """Add --progress."""
-    choice = click.Choice(("auto", "json", "none"))
-    text = "Progress on stderr: a bar on a terminal, JSON lines, or none."
-    return kept_option("--progress", "progress_mode", type=choice, default="auto", help=text)(command)
-
-
-def ignore_receipts_option(command: F) -> F:
-    """Add --ignore-receipts."""
-    text = (
-        "Report a missing start of the log even if a receipt in STORE/rmqctl-clean.log says that `rmqctl clean` "
-        "deleted this part of the log."
-    )
-    return click.option("--ignore-receipts", is_flag=True, help=text)(command)
-
-
-def _threads_option(command: F) -> F:
-    text = "The number of threads that read the log.  [default: one for each core, at most 8]"
-    return click.option(
-        "--threads", type=click.IntRange(1, THREADS_MAX), default=_cores, show_default=False, help=text
-    )(command)
-
-
-def scan_options(command: F) -> F:
-    """Add --threads and --progress."""
-    return _threads_option(progress_option(command))
-
-
 def _cores() -> int:
     """Return the number of cores that this process may use, but at most 8."""
     return min(
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, CORES_USED_MAX
     )
+
+
+progress_option = kept_option(
+    "--progress",
+    "progress_mode",
+    type=click.Choice(("auto", "json", "none")),
+    default="auto",
+    help="Progress on stderr: a bar on a terminal, JSON lines, or none.",
+)
+# --threads and --progress
+scan_options = together(
+    click.option(
+        "--threads",
+        type=click.IntRange(1, THREADS_MAX),
+        default=_cores,
+        show_default=False,
+        help="The number of threads that read the log.  [default: one for each core, at most 8]",
+    ),
+    progress_option,
+)
+ignore_receipts_option = click.option(
+    "--ignore-receipts",
+    is_flag=True,
+    help="Report a missing start of the log even if a receipt in STORE/rmqctl-clean.log says that `rmqctl clean` "
+    "deleted this part of the log.",
+)
 
 
 def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import rmqctl
 from rmqctl.cli.output.render import import_late_ones, remark
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.access.owner import Owner
 
-F = TypeVar("F", bound=Callable[..., Any])
 ROOT_BECOMES_THE_OWNER = (
     "If root starts rmqctl, rmqctl switches to the user that owns STORE before the first write, and says so in one "
     "line. New files belong to that user. rmqctl then has only the rights of that user. Therefore a symbolic link in "
@@ -38,10 +37,11 @@ WHICH_USER = (
 WHICH_USER_DRY_RUN = "--dry-run only reads. As root it reports as which user the change itself would run."
 
 
-def as_root_option(command: F) -> F:
-    """Add --as-root, which `act_as_owner` needs."""
-    text = "Stay root, even if the store belongs to another user, or if its files belong to several users."
-    return kept_option("--as-root", is_flag=True, help=text)(command)
+as_root_option = kept_option(
+    "--as-root",
+    is_flag=True,
+    help="Stay root, even if the store belongs to another user, or if its files belong to several users.",
+)
 
 
 def takes_as_root(command: click.Command) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,8 +17,6 @@ from rmqctl.cli.views.inspect.lag_view import lag_report, print_lag
 if TYPE_CHECKING:
     from rmqctl.forensics.groups.lag import Bound
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 def _bound(text: str) -> Bound:
     """Parse a limit: a number of messages such as 1000, or an age such as 10m."""
@@ -32,16 +29,14 @@ def _bound(text: str) -> Bound:
     return Bound(age_ms=int(digits) * UNIT_MS[unit]) if unit else Bound(messages=int(digits))
 
 
-def max_behind_option(command: F) -> F:
-    """Add the option --max-behind."""
-    return click.option(
-        "--max-behind",
-        type=Parsed("N|AGE", _bound),
-        help="With N, exit with 1 if a group is more than N messages behind in a queue. With AGE (90s, 10m, 2h), exit "
-        "with 1 if a group's oldest unconsumed message is more than AGE older than the log's last message, or cannot "
-        "be read. Use N, too: the age only grows when messages arrive. With N or AGE, exit with 1 if an offset is "
-        "outside its queue.",
-    )(command)
+max_behind_option = click.option(
+    "--max-behind",
+    type=Parsed("N|AGE", _bound),
+    help="With N, exit with 1 if a group is more than N messages behind in a queue. With AGE (90s, 10m, 2h), exit "
+    "with 1 if a group's oldest unconsumed message is more than AGE older than the log's last message, or cannot "
+    "be read. Use N, too: the age only grows when messages arrive. With N or AGE, exit with 1 if an offset is "
+    "outside its queue.",
+)
 
 
 @click.command(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import print_document, print_line_of_text, progress
 from rmqctl.cli.shared.first_run import warmed_up
-from rmqctl.cli.shared.option_class import kept, options_in
+from rmqctl.cli.shared.option_class import kept, options_in, together
 from rmqctl.cli.shared.options import (
     OFFSET,
     POSITIVE,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from rmqctl.forensics.trace.trace import Question, Trace
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-F = TypeVar("F", bound=Callable[..., Any])
 ASKED = ("--id ID[,ID...]", "--key K", "--unique-key U", "--msg-id ID", "--offset N")
 Row = dict[str, Any]
 _NOT_PLAIN = re.compile(r"[^\w ,./()-]")
@@ -57,18 +55,20 @@ class TraceOptions:
     topic: str | None
 
 
-def trace_options(command: F) -> F:
-    """Add the options that select the message, --limit and --scan."""
-    scan = click.option("--scan", is_flag=True, help="Read the whole log instead of the index.")
-    limit = click.option(
+# the options that select the message, --limit and --scan
+trace_options = together(
+    id_options,
+    click.option("--offset", type=OFFSET, help="The physical offset of any record of the message."),
+    click.option("--topic", help="The topic to which the producer sent the message."),
+    click.option(
         "--limit",
         type=POSITIVE,
         default=1000,
         help="If a key has several messages, trace at most this many, the oldest first.",
-    )
-    topic = click.option("--topic", help="The topic to which the producer sent the message.")
-    offset = click.option("--offset", type=OFFSET, help="The physical offset of any record of the message.")
-    return id_options(offset(topic(limit(scan(body_options(command))))))
+    ),
+    click.option("--scan", is_flag=True, help="Read the whole log instead of the index."),
+    body_options,
+)
 
 
 @click.command(
