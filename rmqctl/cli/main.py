@@ -157,12 +157,9 @@ def run(arguments: list[str]) -> int:
     An error is reported in one line on stderr.
     """
     debug = "--debug" in arguments
-    if sys.stdin is None:  # closed by the caller: `rmqctl ... <&-`
-        sys.stdin = click.open_file(os.devnull)
-    if sys.stdout is None:
-        sys.stdout = click.open_file(os.devnull, "w")
-    if sys.stderr is None:
-        sys.stderr = click.open_file(os.devnull, "w")
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller: `rmqctl ... <&-`
+            setattr(sys, name, click.open_file(os.devnull, mode))
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -39,12 +39,9 @@ def command(code: str | None) -> int:
     from rmqctl.store.read.topic_names import nearest_name
 
     if code is None:
-        print_table(["CAUSE", "MEANING"], [[name, found.meaning] for name, found in CAUSES.items()])
-        print()
-        print_table(["FINDING", "MEANING"], [[name, found.meaning] for name, found in CATALOGUE.items()])
-        print()
-        print_table(["TERM", "MEANING"], [[name, found.meaning] for name, found in TERMS.items()])
-        print()
+        for heading, explained in (("CAUSE", CAUSES), ("FINDING", CATALOGUE), ("TERM", TERMS)):
+            print_table([heading, "MEANING"], [[name, found.meaning] for name, found in explained.items()])
+            print()
         print_table(
             ["EXIT STATUS", "MEANING"], [[int(number), meaning] for number, meaning in EXIT_CODE_MEANINGS.items()]
         )

@@ -173,13 +173,11 @@ def _document(plan: CheckpointPlan) -> dict[str, Any]:
     from rmqctl.format.checkpoint import CHECKPOINT
     from rmqctl.format.timestamp import rfc3339
 
-    fields: list[dict[str, Any]] = []
-    for at, (field, old, new) in enumerate(zip(CHECKPOINT.fields, plan.before, plan.after, strict=True)):
-        is_time = at < len(TIMES)
-        row: dict[str, Any] = {"field": field.name, "value": old, "newValue": new}
-        if is_time:
-            row |= {"time": rfc3339(old), "newTime": rfc3339(new)}
-        fields.append(row)
+    fields = [
+        {"field": field.name, "value": old, "newValue": new}
+        | ({"time": rfc3339(old), "newTime": rfc3339(new)} if at < len(TIMES) else {})
+        for at, (field, old, new) in enumerate(zip(CHECKPOINT.fields, plan.before, plan.after, strict=True))
+    ]
     return {"path": "checkpoint", "state": _state(plan.size), "bytes": plan.size, "fields": fields}
 
 

@@ -84,13 +84,16 @@ def command(
     """
     if sum((only_list, is_drop, drop_damaged is not None, force)) > 1:
         raise click.UsageError("give only one of --list, --drop, --drop-damaged and --force")
+    from rmqctl.store.config.broker_conf import BrokerConf
+    from rmqctl.store.config.store_path import StorePath
     from rmqctl.store.journal.journals import check_not_in_use, has_traces, list_journals
+    from rmqctl.store.journal.undo import undo_steps
 
     storage = _storage(store)
     entries = list_journals(storage, store)
     is_touched = has_traces(storage, store)
     if not is_touched:
-        _check_is_store(store)
+        StorePath(store, BrokerConf())  # raises NotAStore
     forgets = is_drop or drop_damaged is not None
     chosen = _to_forget(entries, drop_damaged) if forgets else entries[-1:]
     if not only_list:
@@ -98,11 +101,10 @@ def command(
     if only_list or not is_touched:
         return _list(storage, store, entries, how.output)
     changed = _check_forget(store, entries, chosen) if forgets else _check_undo(storage, chosen, force=force)
-    rows = (
-        journal_rows(storage, chosen)
-        if forgets
-        else [journal_row(storage, entry) | steps_of(storage, store, entry) for entry in chosen]
-    )
+    rows = [
+        journal_row(storage, entry) | ({} if forgets else {"undo": list(undo_steps(storage, store, entry))})
+        for entry in chosen
+    ]
 
     def show() -> None:
         if how.dry_run or how.output == "table":
@@ -123,7 +125,7 @@ def command(
 
 
 def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: str) -> int:
-    print_journals(store, journal_rows(storage, entries), output, as_list=True)
+    print_journals(store, [journal_row(storage, entry) for entry in entries], output, as_list=True)
     if not entries:
         cut = f"`rmqctl truncate {quoted(store)} --to OFFSET` cuts off what `append` appended"
         instead = f"what `clean` deleted is only in a copy or on a slave, and {cut}"
@@ -234,28 +236,9 @@ def _drop(storage: Storage, rows: list[dict[str, Any]], damaged: str | None, com
     return f"dropped: {len(dropped)}, which took {freed} bytes of the disk; they cannot be taken back any more"
 
 
-def _check_is_store(store: Path) -> None:
-    from rmqctl.store.config.broker_conf import BrokerConf
-    from rmqctl.store.config.store_path import StorePath
-
-    StorePath(store, BrokerConf())
-
-
 def names_of(rows: list[dict[str, Any]]) -> str:
     """Return the numbers and verbs of changes as text, for a question to the user."""
     return ", ".join(f"{row['number']} {row['verb']}" for row in rows) or "what an interrupted rmqctl left"
-
-
-def journal_rows(storage: Storage, entries: list[JournalEntry]) -> list[dict[str, Any]]:
-    """Return one row for each change that has a journal."""
-    return [journal_row(storage, entry) for entry in entries]
-
-
-def steps_of(storage: Storage, store: Path, entry: JournalEntry) -> dict[str, Any]:
-    """Return the key `undo` of a row, with the steps that undo the change."""
-    from rmqctl.store.journal.undo import undo_steps
-
-    return {"undo": list(undo_steps(storage, store, entry))}
 
 
 def journal_row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:

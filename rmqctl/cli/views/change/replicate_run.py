@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from rmqctl.operations.replicate.log_pull import Progress
     from rmqctl.operations.replicate.master import LogRange, Master
-    from rmqctl.operations.replicate.replication import Replication
     from rmqctl.remoting.broker_requests import BrokerRequests
 
 
@@ -120,7 +119,16 @@ class ReplicateRun:
             if not new:
                 may_connect = self.asked.allow_slow_puts or not master.slows_down_for_mirrors
                 check_can_continue(root, master, asked, self.asked.threads, may_connect=may_connect)
-            self._print_plan(root, master, asked, is_new=new)
+            self._print(
+                {
+                    "master": str(master.address),
+                    "action": "create" if new else "continue",
+                    "brokerVersion": master.version,
+                    "role": master.role,
+                    "minPhyOffset": asked.min_offset,
+                    "maxPhyOffset": asked.max_offset,
+                }
+            )
             return int(ExitCode.FINDINGS)
         confirm(f"Copy {what} into {root}?", yes=self.asked.yes)
         if self.asked.as_slave:
@@ -147,45 +155,17 @@ class ReplicateRun:
             store.close()
             if replication.has_joined:
                 forget_starts(root)
-        self._print(root, replication)
+        ends = {"minPhyOffset": store.min_phy_offset, "maxPhyOffset": store.max_phy_offset}
+        self._print({"master": str(master.address)} | ends | _counts(replication.progress))
         return int(ExitCode.INTERRUPTED if interruption.noted else ExitCode.CLEAN)
 
-    def _print_plan(self, root: Path, master: Master, asked: LogRange, *, is_new: bool) -> None:
-        """Print what the run would do, for --dry-run."""
-        self._print_found(
-            {
-                "store": str(root),
-                "master": str(master.address),
-                "action": "create" if is_new else "continue",
-                "brokerVersion": master.version,
-                "role": master.role,
-                "minPhyOffset": asked.min_offset,
-                "maxPhyOffset": asked.max_offset,
-            }
-        )
-
-    def _print(self, root: Path, replication: Replication) -> None:
-        found = {
-            "store": str(root),
-            "master": str(replication.master.address),
-            "minPhyOffset": replication.store.min_phy_offset,
-            "maxPhyOffset": replication.store.max_phy_offset,
-            **self._counts(replication.progress),
-        }
-        self._print_found(found)
-
-    def _print_found(self, found: dict[str, Any]) -> None:
+    def _print(self, found: dict[str, Any]) -> None:
+        """Print what the run would do, did, or found."""
+        document = {"store": None if self.root is None else str(self.root)} | found
         if self.asked.output == "json":
-            print_document("replicate", found)
+            print_document("replicate", document)
         else:
-            print_fields((key, value) for key, value in found.items() if key != "findings" and value is not None)
-
-    def _counts(self, progress: Progress) -> dict[str, Any]:
-        return {
-            "bytes": progress.bytes,
-            "messages": progress.messages,
-            "seconds": round(progress.seconds, 3),
-        }
+            print_fields((key, value) for key, value in document.items() if key != "findings" and value is not None)
 
     def _verify(self, master: Master, asked: LogRange) -> int:
         from rmqctl.operations.replicate.wire_audit import WireAudit
@@ -200,22 +180,25 @@ class ReplicateRun:
             )
             audit.run()
         found = {
-            "store": None,
             "master": str(master.address),
             "minPhyOffset": asked.min_offset,
             "maxPhyOffset": audit.progress.max_offset,
             "okUpTo": audit.ok_up_to,
-            **self._counts(audit.progress),
+            **_counts(audit.progress),
             "findings": [finding.to_json() for finding in audit.findings],
         }
         for finding in audit.findings if self.asked.output == "table" else ():
             print(printable(f"{finding.code} at {finding.physical_offset}: {finding.detail}"))
-        self._print_found(found)
+        self._print(found)
         if audit.damages > len(audit.findings):
             remark(f"note: {audit.damages} findings in all; the first {len(audit.findings)} are shown")
         if interruption.noted:
             return int(ExitCode.INTERRUPTED)
         return int(ExitCode.FINDINGS if audit.damages else ExitCode.CLEAN)
+
+
+def _counts(progress: Progress) -> dict[str, Any]:
+    return {"bytes": progress.bytes, "messages": progress.messages, "seconds": round(progress.seconds, 3)}
 
 
 class ReplicateProgress:
