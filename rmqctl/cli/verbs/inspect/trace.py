@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,8 +137,8 @@ def command(
         raise click.UsageError("give --mermaid or -o json, not both")
     opened = [open_store(store, log_only=True) for store in stores]
     with ExitStack() as stack:
-        scans = _ScanStart(opened, stack)
-        trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan, limit=limit, bodies=bodies)
+        begin_scan = cache(partial(_begin_scan, opened, stack))  # once; the index is enough for most searches
+        trace = Trace(opened, question, threads=threads, warm_up=begin_scan, by_scan=scan, limit=limit, bodies=bodies)
     found = document(trace, [str(store) for store in stores])
     if mermaid:
         print_diagram(found)
@@ -151,7 +152,6 @@ def command(
 
 
 def _note_unread(paths: tuple[Path, ...], stores: list[ReadOnlyStore]) -> None:
-    """Say on stderr what was not read of each store."""
     for path, store in zip(paths, stores, strict=True):
         note_unread(store, f"{path}: " if len(paths) > 1 else "")
 
@@ -182,31 +182,17 @@ def exit_code_of(trace: Trace) -> ExitCode:
     return outcome(incomplete=incomplete, findings=not trace.lives)
 
 
-class _ScanStart:
-    """The preparation of the first scan: load the kernels, and show the progress.
+def _begin_scan(stores: list[ReadOnlyStore], stack: ExitStack) -> None:
+    """Load the kernels, and show the progress until `stack` is closed."""
+    from rmqctl.kernels import filter_scan, scan
+    from rmqctl.kernels.warm_up import warm_up
 
-    Most searches need no scan, because the index is enough.
-    """
-
-    def __init__(self, stores: list[ReadOnlyStore], stack: ExitStack) -> None:
-        self._stores = stores
-        self._stack = stack
-        self._has_begun = False
-
-    def begin(self) -> None:
-        """Prepare the first scan of the log. Further calls of `begin` have no effect."""
-        if self._has_begun:
-            return
-        from rmqctl.kernels import filter_scan, scan
-        from rmqctl.kernels.warm_up import warm_up
-
-        self._has_begun = True
-        size = sum(store.commit_log.queue.allocated for store in self._stores)
-        warmed_up(lambda: warm_up(scan, filter_scan, size=size))
-        total = sum(store.commit_log.size for store in self._stores)
-        advance = self._stack.enter_context(progress(kept("progress_mode"), total, "trace"))
-        for store in self._stores:
-            store.commit_log.on_progress = advance
+    size = sum(store.commit_log.queue.allocated for store in stores)
+    warmed_up(lambda: warm_up(scan, filter_scan, size=size))
+    total = sum(store.commit_log.size for store in stores)
+    advance = stack.enter_context(progress(kept("progress_mode"), total, "trace"))
+    for store in stores:
+        store.commit_log.on_progress = advance
 
 
 def question_of(asked: TraceOptions) -> Question:
