@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import print_table, remark
+from rmqctl.cli.output.render import print_line_of_text, print_table, remark
 from rmqctl.cli.shared.change import Commit, LogChangeOptions, PlannedChange, Words, carry_out, journaled
 from rmqctl.cli.shared.options import scan_progress
 from rmqctl.cli.shared.verb import CHANGE_VERB
@@ -173,19 +172,19 @@ def _print_steps(steps: Sequence[Step], *, each: bool) -> None:
         print("nothing to do")
     elif each:
         for step in steps:
-            print(printable(step.describe()))
+            print_line_of_text(step.describe())
     else:
         kinds: dict[tuple[str, str], list[Step]] = {}
         for step in steps:
             kinds.setdefault((step.to_json()["action"], _place(step)), []).append(step)
         for (action, place), of_kind in kinds.items():
-            print(printable(of_kind[0].describe()) if len(of_kind) == 1 else _in_words(action, place, len(of_kind)))
+            print_line_of_text(of_kind[0].describe() if len(of_kind) == 1 else _in_words(action, place, len(of_kind)))
         print("(--explain shows each)")
 
 
 def _in_words(action: str, place: str, count: int) -> str:
     words, noun = WORDS_OF_STEPS[action]
-    return printable(words.format(counted(count, noun), place=place))
+    return words.format(counted(count, noun), place=place)
 
 
 def _place(step: Step) -> str:

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import print_document, print_fields, remark, to_json
+from rmqctl.cli.output.render import print_document, print_fields, print_line_of_text, remark, to_json
 from rmqctl.cli.shared.change import LogChangeOptions
 from rmqctl.cli.shared.confirm import confirm
 from rmqctl.cli.shared.first_run import warmed_up
@@ -188,7 +187,7 @@ class ReplicateRun:
             "findings": [finding.to_json() for finding in audit.findings],
         }
         for finding in audit.findings if self.asked.output == "table" else ():
-            print(printable(f"{finding.code} at {finding.physical_offset}: {finding.detail}"))
+            print_line_of_text(f"{finding.code} at {finding.physical_offset}: {finding.detail}")
         self._print(found)
         if audit.damages > len(audit.findings):
             remark(f"note: {audit.damages} findings in all; the first {len(audit.findings)} are shown")

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import text_width
+from rmqctl.cli.output.render import print_line_of_text, text_width
 from rmqctl.errors import outcome
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.doctor.next_start import start_to_json, starts_in_words
@@ -97,11 +97,11 @@ def print_page(found: Diagnosed, root: Path, target: str) -> None:
     what = "; ".join(filter(None, (f"{counted(report.summary.messages, 'message')}, {log}", in_words(report.not_read))))
     if not causes:
         whole = "nothing wrong in what was looked at" if report.not_read else "healthy"
-        print(printable(f"{whole}: {'; '.join((what, *assumed))}"))
+        print_line_of_text(f"{whole}: {'; '.join((what, *assumed))}")
         return
     broker = _broker(examination.broker_pid, root)
-    print(printable(f"not healthy: {'; '.join(filter(None, (causes[0].code, diagnosis.cost, broker)))}"))
-    print(printable(f"next: {one_line(_first_commands(causes[0], target))}"))
+    print_line_of_text(f"not healthy: {'; '.join(filter(None, (causes[0].code, diagnosis.cost, broker)))}")
+    print_line_of_text(f"next: {one_line(_first_commands(causes[0], target))}")
     print()
     _field("store", f"{counted(len(causes), 'cause')}; {what}")
     _field("a start now", diagnosis.start)
@@ -112,7 +112,7 @@ def print_page(found: Diagnosed, root: Path, target: str) -> None:
         _print_cause(number, cause, target)
     print()
     for line in (*_situation_in_words(situation, target), *assumed):
-        print(printable(line))
+        print_line_of_text(line)
 
 
 def _broker(pid: int | None, root: Path) -> str:
@@ -176,7 +176,7 @@ def _first_commands(cause: Cause, target: str) -> str:
 
 
 def _print_cause(number: int, cause: Cause, target: str) -> None:
-    print(printable(f"{number}. {cause.code} ({cause.confidence})"))
+    print_line_of_text(f"{number}. {cause.code} ({cause.confidence})")
     _field("what", cause.summary)
     for finding in cause.evidence[:EVIDENCE_SHOWN]:
         _field("evidence", _in_words(finding))
@@ -193,7 +193,7 @@ def _print_cause(number: int, cause: Cause, target: str) -> None:
 def _field(name: str, text: str, *, wrap: bool = True) -> None:
     head = f"   {name:<{len(INDENT) - 3}}"
     if not wrap:
-        print(printable(head + text))
+        print_line_of_text(head + text)
         return
     for line in textwrap.wrap(
         printable(text),

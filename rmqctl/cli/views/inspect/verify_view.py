@@ -6,8 +6,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import is_terminal, print_document, print_rows, print_table, print_toned, remark
+from rmqctl.cli.output.render import (
+    is_terminal,
+    print_document,
+    print_line_of_text,
+    print_rows,
+    print_table,
+    print_toned,
+    remark,
+)
 from rmqctl.cli.output.tone import Tone, Toned
 from rmqctl.errors import ExitCode, outcome
 from rmqctl.forensics.survey.not_read import in_words
@@ -96,7 +103,7 @@ def print_stores(verified: Iterable[VerifiedStore], output: str) -> int:
 def _print_store(one: VerifiedStore) -> None:
     if one.report is None:
         return
-    print(printable(f"{one.name}:"))
+    print_line_of_text(f"{one.name}:")
     if not is_terminal(sys.stdout):
         remark(f"{one.name}:")
     _print_findings(one.report)
