@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -9,17 +10,15 @@ from typing import Any
 
 import pytest
 
+from rmqctl.format.message import PLACEHOLDER_SIGN
 from tests.conftest import Rmqctl, tree_hash, unpack
-from tests.support.file_edits import overwrite, write_at
+from tests.support.file_edits import overwrite
 from tests.support.golden_store import CASES, FLIPS, damaged, profile_of, ranges
 from tests.support.log_maker import V2, sample_records, write_log
+from tests.support.repair import plan_of, repaired
 
-PLACEHOLDER_SIGN = int.from_bytes(b"RMQCTL\0\0", "big")
-FRAMES = sorted(
-    name
-    for name in CASES
-    if name.endswith(("--magic-flip-last-abnormal", "--size-flip-last", "--magic-zero-last-file-head"))
-)
+FRAMES = ("--magic-flip-last-abnormal", "--size-flip-last", "--magic-zero-last-file-head")
+DAMAGED_RECORDS = [*FLIPS, *sorted(name for name in CASES if name.endswith(FRAMES))]
 
 
 def dumped(rmqctl: Rmqctl, store: Path) -> dict[int, dict[str, Any]]:
@@ -27,80 +26,33 @@ def dumped(rmqctl: Rmqctl, store: Path) -> dict[int, dict[str, Any]]:
     return {row["physicalOffset"]: row for row in rows}
 
 
-@pytest.mark.parametrize("name", FLIPS)
+@pytest.mark.parametrize("name", DAMAGED_RECORDS)
 def test_all_messages_but_the_damaged_one_stay(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    case = CASES[name]
-    whole = unpack(case["base"], tmp_path / "whole")
-    store = damaged(name, tmp_path / "damaged")
-    before = tree_hash(store)
-    at = ("--profile", profile_of(case["base"]), "--keep-going")
-    plan = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
-    assert plan["lost"]["records"] == 1
-    assert rmqctl("recover", store, *at, "--yes").code == 3
-    messages, wanted = dumped(rmqctl, store), dumped(rmqctl, whole)
-    assert messages.keys() == wanted.keys()
-    changed = [offset for offset, row in messages.items() if row != wanted[offset]]
-    assert len(changed) == 1
-    placeholder = messages[changed[0]]
-    assert placeholder["preparedTransactionOffset"] == PLACEHOLDER_SIGN
-    same = ("topic", "queueId", "queueOffset", "size", "storeTimestamp", "tagsCode")
-    assert [placeholder[key] for key in same] == [wanted[changed[0]][key] for key in same]
-    assert rmqctl("verify", store).code == 0
-    again = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["lost"]["records"]) == ([], 0)
-    assert rmqctl("undo", store, "--yes").code == 0
-    assert tree_hash(store) == before
-
-
-@pytest.mark.parametrize("name", FRAMES)
-def test_a_record_without_a_frame_gets_its_place_from_the_queues(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    case = CASES[name]
-    whole = unpack(case["base"], tmp_path / "whole")
-    store = damaged(name, tmp_path / "damaged")
-    before = tree_hash(store)
-    at = ("--profile", profile_of(case["base"]), "--keep-going")
-    assert rmqctl("recover", store, *at, "--yes").code == 3
-    messages, wanted = dumped(rmqctl, store), dumped(rmqctl, whole)
-    changed = [offset for offset, row in messages.items() if row != wanted.get(offset)]
-    assert len(changed) == 1
-    assert messages[changed[0]]["preparedTransactionOffset"] == PLACEHOLDER_SIGN
-    assert wanted.keys() == messages.keys()
-    assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
-    assert rmqctl("verify", store).code == 0
-    assert rmqctl("undo", store, "--yes").code == 0
-    assert tree_hash(store) == before
+    """A record without a frame gets its place from the queues."""
+    base = CASES[name]["base"]
+    whole, store = unpack(base, tmp_path / "whole"), damaged(name, tmp_path / "damaged")
+    (place,) = (int(op["path"][-20:]) + op["offset"] for op in CASES[name]["ops"] if op["path"].startswith("commitlog"))
+    messages = dumped(rmqctl, whole)
+    gone = max(at for at in messages if at <= place)
+    placeholder = all_kept_but(rmqctl, store, whole, {gone}, "--profile", profile_of(base))[gone]
+    if name in FLIPS:
+        same = ("topic", "queueId", "queueOffset", "size", "storeTimestamp", "tagsCode")
+        assert [placeholder[key] for key in same] == [messages[gone][key] for key in same]
 
 
 def test_several_files_and_places_at_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    store = unpack("497-basic", tmp_path)
+    whole, store = two_copies("497-basic", tmp_path)
     offsets = list(dumped(rmqctl, store))
-    before = tree_hash(store)
-    hit = [offsets[20], offsets[100], offsets[101], offsets[102], offsets[200]]
+    hit = [offsets[number] for number in (20, 100, 101, 102, 200)]
     for offset in hit:
         overwrite(store, offset + 4, b"\xde\xad\xbe\xef")
-    broken = tree_hash(store)
-    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
-    messages = dumped(rmqctl, store)
-    assert list(messages) == offsets
-    assert [offset for offset, row in messages.items() if row["preparedTransactionOffset"] == PLACEHOLDER_SIGN] == hit
-    assert rmqctl("verify", store).code == 0
-    assert rmqctl("undo", store, "--yes").code == 0
-    assert tree_hash(store) == broken != before
+    all_kept_but(rmqctl, store, whole, {*hit})
 
 
 def test_what_is_torn_at_the_end_goes_all_the_same(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = damaged("471-basic--tail-torn", tmp_path)
-    plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    going = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
-    assert going["maxPhyOffset"] == plain["maxPhyOffset"]
-    assert going["lost"] == plain["lost"]
-
-
-def cut_to(store: Path, size: int) -> Path:
-    file = store / "commitlog" / f"{65536:020d}"
-    with file.open("r+b") as opened:
-        opened.truncate(size)
-    return file
+    plain, going = plan_of(rmqctl, store), plan_of(rmqctl, store, "--keep-going")
+    assert (going["maxPhyOffset"], going["lost"]) == (plain["maxPhyOffset"], plain["lost"])
 
 
 def record_end(rmqctl: Rmqctl, store: Path) -> int:
@@ -108,36 +60,40 @@ def record_end(rmqctl: Rmqctl, store: Path) -> int:
     return next(at + int(row["size"]) - 65536 for at, row in dumped(rmqctl, store).items() if at > 80000)
 
 
-def all_kept_but(rmqctl: Rmqctl, store: Path, whole: Path, gone: set[int]) -> None:
-    """--keep-going leaves a store that has everything, and placeholders for what is gone, at once;
-    undo takes it back.
-    """
-    before = tree_hash(store)
+def two_copies(name: str, into: Path) -> tuple[Path, Path]:
+    """One that stays whole, and one to be damaged."""
+    return unpack(name, into / "whole"), unpack(name, into / "store")
+
+
+def all_kept_but(rmqctl: Rmqctl, store: Path, whole: Path, gone: set[int], *options: str) -> dict[int, dict[str, Any]]:
+    """--keep-going leaves a store that has everything, and placeholders for what is gone, at once; returns these."""
     wanted = dumped(rmqctl, whole)
-    plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
-    assert plan["lost"] == {"records": len(gone), "bytes": sum(wanted[at]["size"] for at in gone)}
-    assert plan["placeholders"] == len(gone)
-    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
-    report = rmqctl("verify", store, "-o", "json").document()
-    assert (report["findings"], report["placeholders"], report["messages"]) == ([], len(gone), len(wanted))
-    words = "1 is a placeholder" if len(gone) == 1 else f"{len(gone)} are placeholders"
-    assert (words in rmqctl("verify", store).err) == bool(gone)
-    messages = dumped(rmqctl, store)
-    assert messages.keys() == wanted.keys()
-    assert {at for at, row in messages.items() if row["preparedTransactionOffset"] == PLACEHOLDER_SIGN} == gone
-    assert {at for at, row in messages.items() if row != wanted[at]} == gone
-    assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
-    again = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["lost"]["records"], again["notes"]) == ([], 0, [])
-    assert rmqctl("undo", store, "--yes").code == 0
-    assert tree_hash(store) == before
+    with repaired(rmqctl, store, "--keep-going", *options) as plan:
+        assert plan["lost"] == {"records": len(gone), "bytes": sum(wanted[at]["size"] for at in gone)}
+        assert (plan["placeholders"], plan["leaves"]) == (len(gone), [])
+        report = rmqctl("verify", store, "-o", "json").document()
+        assert (report["placeholders"], report["messages"]) == (len(gone), len(wanted))
+        words = "1 is a placeholder" if len(gone) == 1 else f"{len(gone)} are placeholders"
+        assert (words in rmqctl("verify", store).err) == bool(gone)
+        messages = dumped(rmqctl, store)
+        assert messages.keys() == wanted.keys()
+        assert {at for at, row in messages.items() if row["preparedTransactionOffset"] == PLACEHOLDER_SIGN} == gone
+        assert {at for at, row in messages.items() if row != wanted[at]} == gone
+        assert ends(rmqctl, store) == ends(rmqctl, whole)
+        assert plan_of(rmqctl, store, "--keep-going", *options)["notes"] == []
+    return {at: messages[at] for at in gone}
+
+
+def ends(rmqctl: Rmqctl, store: Path) -> dict[tuple[str, int], tuple[int, int]]:
+    """Where each queue begins and ends."""
+    return ranges(rmqctl("queue", store, "-o", "jsonl").rows())
 
 
 @pytest.mark.parametrize("size", [0, 7, 30000, "record", 65000])
 def test_a_file_that_was_cut_gets_marks_up_to_its_end(size: int | str, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    whole, store = unpack("533-basic", tmp_path / "whole"), unpack("533-basic", tmp_path / "store")
+    whole, store = two_copies("533-basic", tmp_path)
     length = record_end(rmqctl, whole) if isinstance(size, str) else size
-    cut_to(store, length)
+    os.truncate(store / "commitlog" / f"{65536:020d}", length)
     gone = {
         at for at, row in dumped(rmqctl, whole).items() if 65536 <= at < 131072 and at + row["size"] > 65536 + length
     }
@@ -147,7 +103,7 @@ def test_a_file_that_was_cut_gets_marks_up_to_its_end(size: int | str, tmp_path:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("base", ["471-basic", "533-basic"])
 def test_files_that_are_missing_are_made_of_marks(base: str, count: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    whole, store = unpack(base, tmp_path / "whole"), unpack(base, tmp_path / "store")
+    whole, store = two_copies(base, tmp_path)
     for number in range(1, count + 1):
         (store / "commitlog" / f"{number * 65536:020d}").unlink()
     gone = {at for at in dumped(rmqctl, whole) if 65536 <= at < 65536 * (count + 1)}
@@ -171,7 +127,7 @@ def test_what_brokers_serve_does_not_end_the_log_behind_a_mark(code: str, tmp_pa
     at = second + 28 + 7 if code == "bad-physical-offset" else second + rows[second]["size"] - 1
     overwrite(store, at, b"\0" if code == "torn-properties" else b"\xff")
     (store / "abort").touch()
-    plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    plan = plan_of(rmqctl, store, "--keep-going")
     assert (plan["lost"]["records"], plan["placeholders"], plan["endReason"]) == (1, 1, None)
 
 
@@ -183,74 +139,67 @@ def test_what_brokers_serve_follows_a_mark(tmp_path: Path, rmqctl: Rmqctl) -> No
     overwrite(store, first + 4, b"\0\0\0\1")
     overwrite(store, last + rows[last]["size"] - 1, b"\0")
     (store / "abort").touch()
-    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
-    after = dumped(rmqctl, store)
-    assert list(after) == list(rows)
-    assert [after[at]["preparedTransactionOffset"] == PLACEHOLDER_SIGN for at in (first, last)] == [True, True]
-    assert rmqctl("verify", store).code == 0
+    with repaired(rmqctl, store, "--keep-going") as plan:
+        after = dumped(rmqctl, store)
+        assert (list(after), plan["leaves"]) == (list(rows), [])
+        assert [after[at]["preparedTransactionOffset"] == PLACEHOLDER_SIGN for at in (first, last)] == [True, True]
 
 
 def test_bytes_behind_a_files_end_are_marked_when_the_log_goes_on(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    whole, store = unpack("533-basic", tmp_path / "whole"), unpack("533-basic", tmp_path / "store")
+    whole, store = two_copies("533-basic", tmp_path)
     end = record_end(rmqctl, whole)
-    write_at(store / f"commitlog/{65536:020d}", end, bytes(65536 - end))
-    write_at(store / f"commitlog/{65536:020d}", end + 100, b"what was never a record")
-    gone = {at for at in dumped(rmqctl, whole) if 65536 + end <= at < 131072}
-    all_kept_but(rmqctl, store, whole, gone)
+    overwrite(store, 65536 + end, bytes(65536 - end))
+    overwrite(store, 65536 + end + 100, b"what was never a record")
+    all_kept_but(rmqctl, store, whole, {at for at in dumped(rmqctl, whole) if 65536 + end <= at < 131072})
 
 
 @pytest.mark.parametrize("with_queues", [True, False])
 def test_many_records_at_once(with_queues: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
     """Queue offsets after the damage stay what they are, and each message that is gone counts as lost."""
-    whole, store = unpack("533-basic", tmp_path / "whole"), unpack("533-basic", tmp_path / "store")
-    write_at(store / "commitlog/00000000000000065536", 20000, b"\xee" * 6000)
+    whole, store = two_copies("533-basic", tmp_path)
+    overwrite(store, 85536, b"\xee" * 6000)
     if not with_queues:
         shutil.rmtree(store / "consumequeue")
     (store / "abort").touch()
-    plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
-    gone = [row for offset, row in dumped(rmqctl, whole).items() if 85536 - row["size"] < offset < 91536]
+    rows = dumped(rmqctl, whole)
+    gone = [row for offset, row in rows.items() if 85536 - row["size"] < offset < 91536]
     assert len(gone) > 5
-    assert plan["lost"]["records"] >= (len(gone) if with_queues else 1)
-    assert plan["lost"]["bytes"] >= 6000
-    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
-    found = ranges(rmqctl("queue", store, "-o", "jsonl").rows())
-    assert found == ranges(plan["queues"]) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
-    untouched = [row for row in dumped(rmqctl, whole).values() if row not in gone]
-    for row in untouched[::20]:
-        at = ("--topic", row["topic"], "--queue", row["queueId"], "--offset", row["queueOffset"])
-        assert [found["physicalOffset"] for found in rmqctl("query", store, *at, "-o", "jsonl").rows()] == [
-            row["physicalOffset"]
-        ]
+    with repaired(rmqctl, store, "--keep-going") as plan:
+        assert plan["lost"]["records"] >= (len(gone) if with_queues else 1)
+        assert plan["lost"]["bytes"] >= 6000
+        assert ends(rmqctl, store) == ranges(plan["queues"]) == ends(rmqctl, whole)
+        for row in [row for row in rows.values() if row not in gone][::20]:
+            at = ("--topic", row["topic"], "--queue", row["queueId"], "--offset", row["queueOffset"])
+            (found,) = rmqctl("query", store, *at, "-o", "jsonl").rows()
+            assert found["physicalOffset"] == row["physicalOffset"]
 
 
 def test_lmq_units_of_marked_and_other_messages_stay(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    whole, store = unpack("533-lmq", tmp_path / "whole"), unpack("533-lmq", tmp_path / "store")
-    write_at(store / "commitlog/00000000000000065536", 30000, b"\xee" * 3000)
+    whole, store = two_copies("533-lmq", tmp_path)
+    overwrite(store, 65536 + 30000, b"\xee" * 3000)
     (store / "abort").touch()
-    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
-    assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
+    with repaired(rmqctl, store, "--keep-going") as plan:
+        assert plan["actions"]
+        assert ends(rmqctl, store) == ends(rmqctl, whole)
 
 
 def test_what_an_earlier_life_of_the_log_left_stays_dead(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """A broker that cuts its log and writes on leaves older records after the new end."""
     store = unpack("533-basic", tmp_path)
     end = [at for at in dumped(rmqctl, store) if at > 196608][10]
-    file = store / "commitlog" / f"{196608:020d}"
-    stale = file.read_bytes()
+    stale = (store / "commitlog" / f"{196608:020d}").read_bytes()
     assert rmqctl("truncate", store, "--to", end, "--yes").code == 3
     assert rmqctl("append", store, "--topic", "OrderPaid", "--body", "x" * 300).code == 0
     written = dumped(rmqctl, store)
-    new_end = max(at + int(row["size"]) for at, row in written.items()) - 196608
-    write_at(store / f"commitlog/{file.name}", new_end, stale[new_end:])
+    new_end = max(at + int(row["size"]) for at, row in written.items())
+    overwrite(store, new_end, stale[new_end - 196608 :])
     (store / "abort").touch()
-    plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (plain["maxPhyOffset"], plain["keepable"]) == (196608 + new_end, 0)
-    plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
-    assert (plan["maxPhyOffset"], plan["placeholders"]) == (196608 + new_end, 0)
-    assert "no queue leads there" in plan["endReason"]
-    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
-    assert dumped(rmqctl, store) == written
-    assert rmqctl("verify", store).code == 0
+    plain = plan_of(rmqctl, store)
+    assert (plain["maxPhyOffset"], plain["keepable"]) == (new_end, 0)
+    with repaired(rmqctl, store, "--keep-going") as plan:
+        assert (plan["maxPhyOffset"], plan["placeholders"], plan["leaves"]) == (new_end, 0, [])
+        assert "no queue leads there" in plan["endReason"]
+        assert dumped(rmqctl, store) == written
 
 
 def made(root: Path, rmqctl: Rmqctl) -> tuple[Path, list[int]]:
@@ -268,20 +217,19 @@ def made(root: Path, rmqctl: Rmqctl) -> tuple[Path, list[int]]:
 def test_an_empty_body_with_a_wrong_checksum_stays(keep_going: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
     """No broker checks it: it is served."""
     store, _ = made(tmp_path, rmqctl)
-    write_at(store / f"commitlog/{0:020d}", 8, b"\x12\x34\x56\x78")
-    plan = rmqctl("recover", store, *keep_going, "--profile", "5.3", "--dry-run", "-o", "json").document()
+    overwrite(store, 8, b"\x12\x34\x56\x78")
+    plan = plan_of(rmqctl, store, *keep_going, "--profile", "5.3")
     assert (plan["lost"]["records"], plan["placeholders"], plan["endReason"], plan["records"]) == (0, 0, None, 8)
 
 
 def test_a_record_that_4x_does_not_know_ends_the_log(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """The next start would end it there, too, and drop what stands after it."""
     store, offsets = made(tmp_path, rmqctl)
-    write_at(store / f"commitlog/{0:020d}", offsets[2] + 4, b"\0\0\0\1")
-    plan = rmqctl("recover", store, "--keep-going", "--profile", "4.9", "--dry-run", "-o", "json").document()
-    assert plan["maxPhyOffset"] == offsets[5]
-    assert plan["lost"]["records"] == 4
+    overwrite(store, offsets[2] + 4, b"\0\0\0\1")
+    plan = plan_of(rmqctl, store, "--keep-going", "--profile", "4.9")
+    assert (plan["maxPhyOffset"], plan["lost"]["records"]) == (offsets[5], 4)
     assert "takes for no record" in plan["endReason"]
-    newer = rmqctl("recover", store, "--keep-going", "--profile", "5.3", "--dry-run", "-o", "json").document()
+    newer = plan_of(rmqctl, store, "--keep-going", "--profile", "5.3")
     assert (newer["lost"]["records"], newer["endReason"]) == (1, None)
 
 
@@ -292,13 +240,13 @@ def test_a_place_that_was_filled_in_stays_what_it_is(tmp_path: Path, rmqctl: Rmq
     store = unpack("533-propcrc", tmp_path)
     shutil.rmtree(store / "consumequeue")
     (store / "commitlog" / f"{3 * 65536:020d}").write_bytes(bytes(65536))
-    write_at(store / "commitlog" / f"{2 * 65536:020d}", 24571, bytes(4096))
-    conf = tmp_path / "broker.conf"
-    conf.write_text("mappedFileSizeConsumeQueue=1000\n")
-    assert rmqctl("recover", store, "--broker-conf", conf, "--keep-going", "--yes").code == 3
-    again = rmqctl("recover", store, "--broker-conf", conf, "--dry-run", "-o", "json").document()
+    overwrite(store, 2 * 65536 + 24571, bytes(4096))
+    conf = ("--broker-conf", tmp_path / "broker.conf")
+    conf[1].write_text("mappedFileSizeConsumeQueue=1000\n")
+    assert rmqctl("recover", store, *conf, "--keep-going", "--yes").code == 3
+    again = plan_of(rmqctl, store, *conf)
     assert (again["actions"], again["lost"]["records"]) == ([], 0)
-    found = rmqctl("verify", store, "--broker-conf", conf, "-o", "json").document()["findings"]
+    found = rmqctl("verify", store, *conf, "-o", "json").document()["findings"]
     assert again["leaves"] == [{"code": "unit-mismatch", "count": len(found)}]
 
 
@@ -353,9 +301,8 @@ def test_more_marks_than_the_limit_are_refused(
 def test_the_plan_counts_the_bytes_and_files_of_marks(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("533-basic", tmp_path)
     rename_last_log_file(store, 65536 * 5)
-    at = ("recover", store, "--keep-going", "--placeholders-limit", "128KiB", "--dry-run")
-    plan = rmqctl(*at, "-o", "json").document()
+    limit = ("--keep-going", "--placeholders-limit", "128KiB")
+    plan, plain = plan_of(rmqctl, store, *limit), plan_of(rmqctl, store)
     assert (plan["placeholdersBytes"], plan["placeholdersFiles"]) == (131072, 2)
-    assert "(131072 bytes of the log and 2 missing files)" in rmqctl(*at).out
-    plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert "(131072 bytes of the log and 2 missing files)" in rmqctl("recover", store, *limit, "--dry-run").out
     assert (plain["placeholders"], plain["placeholdersBytes"], plain["placeholdersFiles"]) == (0, 0, 0)
