@@ -16,14 +16,12 @@ from rmqctl.errors import BadRequest
 from rmqctl.format.cq_unit import EXT_BASE
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.system.storage import Storage
 from rmqctl.operations.clean.disk_use import DiskUse
 from rmqctl.operations.clean.plan import plan_expiry
 from rmqctl.operations.clean.plan_types import MinOffsetAdvance
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import tree_hash
 from tests.support.expiring_store import (
     FILE_SIZE,
     NOW,
@@ -270,13 +268,6 @@ def test_that_epochs_stay_is_told(ages: tuple[float, ...], is_told: bool, tmp_pa
     assert any("epochFileCheckpoint" in warning for warning in plan(root, **TIME).warnings) == is_told
 
 
-def test_planning_changes_nothing(tmp_path: Path) -> None:
-    root = write_aged(tmp_path / "store", OLD)
-    before = tree_hash(root)
-    plan(root, **TIME)
-    assert tree_hash(root) == before
-
-
 def test_an_empty_store_has_nothing_to_delete(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     found = plan(tmp_path, keep_files=0, **TIME)
@@ -380,16 +371,6 @@ def two_roots(tmp_path: Path, ages: tuple[float, ...]) -> tuple[Path, BrokerConf
     for path in log_files(root)[1::2]:
         path.rename(tmp_path / "more" / path.name)
     return root, BrokerConf(commitlog_paths=(str(root / "commitlog"), str(tmp_path / "more")))
-
-
-def test_files_of_two_folders_go_in_the_order_of_their_offsets(tmp_path: Path) -> None:
-    root, conf = two_roots(tmp_path, OLD)
-    found = plan(root, conf=conf, disks=(50, 50), **TIME)
-    assert [file.path for file in found.going if file.kind == "commitlog"] == [
-        f"commitlog/{0:020d}",
-        str(tmp_path / "more" / f"{FILE_SIZE:020d}"),
-        f"commitlog/{2 * FILE_SIZE:020d}",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -605,31 +586,3 @@ class TestLocalTime:
         times = [now for now in every_20_minutes if plan(root, now=now, delete_when=(hour,)).trigger == "time"]
         of_the_day = [now for now in times if datetime.fromtimestamp(now / 1000).day == day[2]]
         assert len(of_the_day) * 20 == minutes
-
-
-def test_a_thousand_sparse_files_are_planned_from_a_few_kilobytes_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files of 1 GiB with one record at the start of each."""
-    size, count = 1 << 30, 1000
-    (tmp_path / "commitlog").mkdir()
-    first = write_store(tmp_path / "one", [[Record()]])
-    record = bytearray(log_files(first)[0].read_bytes().rstrip(b"\0"))
-    for number in range(count):
-        path = tmp_path / "commitlog" / f"{number * size:020d}"
-        record[28:36] = (number * size).to_bytes(8, "big")  # PHYSICALOFFSET
-        path.write_bytes(record)
-        os.truncate(path, size)
-    set_ages(tmp_path, (100,) * count)
-    read = 0
-    real_read = Storage.read
-
-    def counted(storage: Storage, descriptor: int, position: int, length: int) -> bytes:
-        nonlocal read
-        data = real_read(storage, descriptor, position, length)
-        read += len(data)
-        return data
-
-    monkeypatch.setattr(Storage, "read", counted)
-    assert removed(plan(tmp_path, **TIME)) == count - 1
-    assert read <= count * 20_000

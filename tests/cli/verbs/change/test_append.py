@@ -15,12 +15,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from importlib.resources import files
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import msgspec
 import pytest
 import zstandard
@@ -207,8 +205,6 @@ def test_one_message_with_everything(store: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("append", store, "--topic", "T", "--body", "\u00e9", *words, "-o", "json", "--stats")
     assert result.document()["queues"] == [{"topic": "T", "queueId": 3, "firstOffset": 0, "nextOffset": 1}]
     assert "1 message appended as 4.9 does in " in result.err
-    schema = json.loads(files("rmqctl.cli").joinpath("schema", "append.json").read_text())
-    jsonschema.Draft202012Validator(schema).validate(result.document())
     stats = result.document()["stats"]
     assert (stats["putMessageTimesTotal"], stats["putMessageTopicTimesTotal"], stats["putMessageFailedTimes"]) == (
         1,

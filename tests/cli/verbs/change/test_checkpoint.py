@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from rmqctl.format.checkpoint import CHECKPOINT
@@ -115,13 +112,6 @@ def test_usage(arguments: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> No
     before = tree_hash(store)
     assert rmqctl("checkpoint", store, *arguments).code == 2
     assert tree_hash(store) == before
-
-
-def test_documents_fit_their_schema(golden: Golden, rmqctl: Rmqctl) -> None:
-    store = golden("471-basic")
-    schema = json.loads(files("rmqctl.cli").joinpath("schema", "checkpoint.json").read_text())
-    for arguments in (("show",), ("set", "--index-msg-timestamp", "-2h", "--yes")):
-        jsonschema.validate(rmqctl("checkpoint", store, *arguments, "-o", "json").document(), schema)
 
 
 def test_a_checkpoint_that_was_set_is_no_damage_until_something_else_writes_it(golden: Golden, rmqctl: Rmqctl) -> None:

@@ -15,7 +15,6 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,10 +23,10 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from tests.conftest import Result, Rmqctl, tree_hash, unpack
 from tests.support.disks import half_full_disks
 from tests.support.faulty_system import Fault, every_fault
-from tests.support.journaled_store import tree
+from tests.support.journaled_store import Tree, tree
 from tests.support.lock_holder import lock_held
-from tests.support.log_maker import Record, encode
 from tests.support.ran_command import failed, ran
+from tests.support.sparse_log import FILES, GIB, watch_reads, write_sparse_log
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 KEEP_ONE = ("--keep-files", 1)
@@ -47,10 +46,15 @@ def log_files(store: Path) -> list[str]:
     return sorted(path.name for path in (store / "commitlog").iterdir())
 
 
-def stays(store: Path) -> dict[str, Any]:
+def stays(store: Path) -> Tree:
     """Content, mode and time of what a clean of all but the last file of the log leaves."""
     goes = {row["path"] for row in json.loads(ran("clean", store, *KEEP_ONE, "--dry-run", "-o", "json").out)["files"]}
-    return {path: of for path, of in tree(store).items() if of[0] is not None and path not in goes}
+    return {path: of for path, of in files(store).items() if path not in goes}
+
+
+def files(store: Path) -> Tree:
+    """Content, mode and time of each file, but for the receipts."""
+    return {path: of for path, of in tree(store).items() if of[0] is not None and path != "rmqctl-clean.log"}
 
 
 def test_a_dry_run_shows_each_file_and_changes_nothing(store: Path, rmqctl: Rmqctl) -> None:
@@ -90,11 +94,8 @@ def test_one_line_says_what_was_done(store: Path, rmqctl: Rmqctl) -> None:
     assert (result.code, result.out.count("\n"), result.err) == (0, 1, "")
     assert result.out.startswith(f"{store}: 8 files deleted, ")
     assert f"log from {LAST}; the log may keep 1 file" in result.out
-    found = {path: of for path, of in tree(store).items() if of[0] is not None}
-    receipts = found.pop("rmqctl-clean.log")
-    assert found == left
-    assert receipts[0] is not None
-    assert len(receipts[0].splitlines()) == 8
+    assert files(store) == left
+    assert len((store / "rmqctl-clean.log").read_text().splitlines()) == 8
     assert Storage(store).lock_holder(store / "lock") is None
     again = rmqctl("clean", store, *KEEP_ONE, "--yes")
     assert (again.code, again.out.count("\n")) == (0, 1)
@@ -465,8 +466,7 @@ def test_queues_follow_a_log_that_a_killed_clean_left_shorter(store: Path, rmqct
     for name in log_files(store)[:-1]:
         (store / "commitlog" / name).unlink()
     assert rmqctl("clean", store, "--when", 99, "--interval", 0, "--yes").code == 0
-    found = {path: of for path, of in tree(store).items() if of[0] is not None and path != "rmqctl-clean.log"}
-    assert found == left
+    assert files(store) == left
 
 
 def test_folders_that_an_interrupted_clean_emptied(store: Path, rmqctl: Rmqctl) -> None:
@@ -549,8 +549,7 @@ def test_an_error_at_every_call_is_one_line(
             assert result.code == 4
             assert told.startswith("rmqctl: ")
         assert cleaned(system.root).code == 0
-        found = {path: of for path, of in tree(system.root).items() if of[0] is not None and path != "rmqctl-clean.log"}
-        assert found == left, str(system)
+        assert files(system.root) == left, str(system)
     assert errors > 0 or fault is Fault.NO_SPACE
 
 
@@ -580,43 +579,18 @@ def test_a_signal_between_two_files(number: signal.Signals, store: Path, tmp_pat
         assert not (store / ".rmqctl").exists()
     assert log_files(store)[0] == f"{FILE_SIZE:020d}"
     assert rmqctl("clean", store, *KEEP_ONE, "--interval", 0, "--yes").code == 0
-    found = {path: of for path, of in tree(store).items() if of[0] is not None and path != "rmqctl-clean.log"}
-    assert found == left
+    assert files(store) == left
 
 
 def test_a_thousand_large_files_are_hardly_read(
     tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = thousand_files(tmp_path / "store")
-    read: list[int] = []
-    real = Storage.read
-
-    def counting(self: Storage, descriptor: int, position: int, size: int) -> bytes:
-        data = real(self, descriptor, position, size)
-        read.append(len(data))
-        return data
-
-    monkeypatch.setattr(Storage, "read", counting)
+    root, read = write_sparse_log(tmp_path / "store"), watch_reads(monkeypatch)
     document = rmqctl("clean", root, "--keep-files", 10, "--dry-run", "-o", "json").document()
-    assert len(document["files"]) == 990
-    assert document["newMinPhyOffset"] == 990 * 2**30
+    assert len(document["files"]) == FILES - 10
+    assert document["newMinPhyOffset"] == (FILES - 10) * GIB
     assert len(read) < 10_000
-    assert sum(read) < 32 * 2**20
-
-
-def thousand_files(root: Path) -> Path:
-    """A TiB of holes, each file with one record and a blank."""
-    gib = 2**30
-    folder = root / "commitlog"
-    folder.mkdir(parents=True)
-    for number in range(1000):
-        with (folder / f"{number * gib:020d}").open("wb") as file:
-            data = encode(Record(), number * gib)
-            file.write(
-                data + (b"" if number == 999 else (gib - len(data)).to_bytes(4, "big") + bytes.fromhex("CBD43194"))
-            )
-            file.truncate(gib)
-    return root
+    assert sum(read) < 20_000 * FILES
 
 
 def test_a_signal_that_the_caller_ignores_does_not_end_it(store: Path) -> None:

@@ -10,11 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.resources import files
 from itertools import count, islice
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from rmqctl.format.message import Blank, Damage
@@ -26,6 +24,7 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, tree_hash, unpack
 from tests.support.dispatched import index_content, queue_bytes
 from tests.support.file_edits import flip_bits
+from tests.support.lock_holder import lock_held
 from tests.support.log_maker import Record, write_log
 
 Golden = Callable[[str], Path]
@@ -41,9 +40,6 @@ def test_made_and_taken_back(what: str, golden: Golden, rmqctl: Rmqctl) -> None:
     made = rmqctl("rebuild", store, what, "--yes", "-o", "json")
     assert made.code == 0
     assert {**made.document(), "seconds": 0} == {**looked.document(), "seconds": 0}
-    schema = json.loads(files("rmqctl.cli").joinpath("schema", "rebuild.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.Draft202012Validator(schema).validate(made.document())
     assert made.document()["unitsDiffer"] == 0
     assert (queue_bytes(store), index_content(store)) == (queues, index)
     assert rmqctl("verify", store).code == 0
@@ -116,29 +112,12 @@ def test_not_confirmed(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.Monke
     assert rmqctl("rebuild", store, "all").code == 0
 
 
-HOLDER = """
-import sys
-from pathlib import Path
-from rmqctl.kernels.kernel_cache import find_cache
-from rmqctl.kernels.warm_up import cache_where
-from rmqctl.store.engine.message_store import MessageStore
-cache_where(find_cache)
-store = MessageStore(Path(sys.argv[1]))
-print("open", flush=True)
-input()
-"""
-
-
-def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
+def test_of_a_store_in_use_nothing_is_planned(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("471-basic")
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, store], stdin=-1, stdout=-1, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "open\n"
     before = tree_hash(store)
-    for options in (["--yes"], ["--dry-run"]):
-        assert rmqctl("rebuild", store, "all", *options).code == 11
+    with lock_held(store):
+        assert rmqctl("rebuild", store, "all", "--dry-run").code == 11
     assert tree_hash(store) == before
-    process.communicate("\n", timeout=60)
 
 
 @pytest.mark.parametrize(
