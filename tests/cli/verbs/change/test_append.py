@@ -25,7 +25,6 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.cli.main import run
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.verbs.change import append
 from rmqctl.cli.verbs.change.append import QUEUE_ID, blocks_of_lines
@@ -34,21 +33,14 @@ from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.operations.append.message_from_json import Line
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.topic_config import QUEUE_NUMS_MAX
-from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash, unpack
+from tests.conftest import READABLE_NAMES, Result, Rmqctl, tree_hash, unpack
 from tests.support.property_settings import PROPERTY
 
-Golden = Callable[[str], Path]
+Append = Callable[..., Result]
 SIZES = ("--commitlog-file-size", 65536, "--consumequeue-file-size", 1000, "--index-slots", 100, "--index-entries", 400)
 LARGE = (
-    "--commitlog-file-size",
-    262144,
-    "--consumequeue-file-size",
-    6000,
-    "--index-slots",
-    1000,
-    "--index-entries",
-    4000,
-)
+    "--commitlog-file-size", 262144, "--consumequeue-file-size", 6000, "--index-slots", 1000, "--index-entries", 4000,
+)  # fmt: skip
 DELIVERY_TOPICS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_", "rmq_sys_REVIVE_LOG_", "rmq_sys_wheel_timer")
 GIVEN_ANEW = {"queueOffset", "physicalOffset", "size", "storeTimestamp", "storeTime", "msgId", "path", "tagsCode"}
 
@@ -69,11 +61,20 @@ def kept(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def store(tmp_path: Path, rmqctl: Rmqctl) -> Path:
     root = tmp_path / "store"
-    assert (
-        rmqctl("append", root, "--create", "--profile", "4.9", *SIZES, "--topic", "OrderPaid", "--body", "first").code
-        == 0
-    )
+    made = rmqctl("append", root, "--create", "--profile", "4.9", *SIZES, "--topic", "OrderPaid", "--body", "first")
+    assert made.code == 0
     return root
+
+
+@pytest.fixture
+def append_lines(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> Append:
+    """Appends lines to the store, from a file, with options."""
+
+    def call(text: str | bytes, *options: object) -> Result:
+        (tmp_path / "lines").write_bytes(text.encode() if isinstance(text, str) else text)
+        return rmqctl("append", store, "--from", tmp_path / "lines", *options)
+
+    return call
 
 
 @pytest.mark.parametrize("name", [name for name in READABLE_NAMES if name != "471-cqext"])
@@ -181,10 +182,10 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("bad", BAD_LINES.values(), ids=BAD_LINES)
-def test_a_bad_line_is_told_and_the_others_are_stored(bad: str, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    lines = tmp_path / "lines"
-    lines.write_text(f'{{"topic":"A","body":"1"}}\n{bad}\n{{"topic":"B","body":"2"}}\n')
-    result = rmqctl("append", store, "--from", lines)
+def test_a_bad_line_is_told_and_the_others_are_stored(
+    bad: str, store: Path, append_lines: Append, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    result = append_lines(f'{{"topic":"A","body":"1"}}\n{bad}\n{{"topic":"B","body":"2"}}\n')
     assert result.code == 4
     assert "line 2: not stored: " in result.err
     assert [row["topic"] for row in rows_of(rmqctl, store)] == ["OrderPaid", "A", "B"]
@@ -192,10 +193,8 @@ def test_a_bad_line_is_told_and_the_others_are_stored(bad: str, store: Path, tmp
     assert not (tmp_path / "x").exists()
 
 
-def test_stop_on_error(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    lines = tmp_path / "lines"
-    lines.write_text('{"topic":"A"}\n{\n{"topic":"B"}\n')
-    assert rmqctl("append", store, "--from", lines, "--stop-on-error").code == 4
+def test_stop_on_error(store: Path, append_lines: Append, rmqctl: Rmqctl) -> None:
+    assert append_lines('{"topic":"A"}\n{\n{"topic":"B"}\n', "--stop-on-error").code == 4
     assert [row["topic"] for row in rows_of(rmqctl, store)] == ["OrderPaid", "A"]
     assert rmqctl("verify", store).code == 0
 
@@ -264,13 +263,25 @@ def test_wrong_usage_changes_nothing(arguments: tuple[str, ...], store: Path, rm
     assert tree_hash(store) == before
 
 
-@pytest.mark.parametrize(("name", "code"), [("497-crash", 1), ("broker-533-rocksdb", 13), ("326-basic", 13)])
-def test_stores_that_may_not_be_appended_to(name: str, code: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+@pytest.mark.parametrize(
+    ("name", "lost", "code", "said"),
+    [
+        ("497-crash", None, 1, "(`rmqctl recover STORE --dry-run` shows what it takes)"),
+        ("broker-497", f"commitlog/{262144:020d}", 1, "file-gap"),
+        ("broker-533-rocksdb", None, 13, "RocksDB"),
+        ("326-basic", None, 13, "read-only"),
+    ],
+)
+def test_stores_that_may_not_be_appended_to(
+    name: str, lost: str | None, code: int, said: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     root = unpack(name, tmp_path)
+    if lost is not None:
+        (root / lost).unlink()
     before = tree_hash(root)
     result = rmqctl("append", root, "--topic", "T", "--body", "x")
-    assert result.code == code
-    assert len(result.err.splitlines()) == 1
+    assert (result.code, len(result.err.splitlines())) == (code, 1)
+    assert said.replace("STORE", str(root)) in result.err
     assert tree_hash(root) == before
 
 
@@ -291,46 +302,9 @@ def test_the_property_crc_covers_every_record(tmp_path: Path, rmqctl: Rmqctl) ->
     assert ReadOnlyStore(root).path.version_signs() == ["rocksdbstore", "abort.bak"]
 
 
-def test_a_gap_in_the_log_needs_recovery(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    root = unpack("broker-497", tmp_path)
-    (root / "commitlog" / f"{262144:020d}").unlink()
-    before = tree_hash(root)
-    result = rmqctl("append", root, "--topic", "T", "--body", "x")
-    assert (result.code, "file-gap" in result.err) == (1, True)
-    assert tree_hash(root) == before
-
-
-def test_a_line_that_is_no_utf_8_is_told(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    lines = tmp_path / "lines"
-    lines.write_bytes(b"\xff\xfe\n")
-    result = rmqctl("append", store, "--from", lines)
+def test_a_line_that_is_no_utf_8_is_told(append_lines: Append) -> None:
+    result = append_lines(b"\xff\xfe\n")
     assert (result.code, "line 1: not stored: not UTF-8" in result.err) == (4, True)
-
-
-def test_sigterm_ends_it_in_order(store: Path) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from rmqctl.cli.main import main; main()",
-        "append",
-        str(store),
-        "--from",
-        "-",
-        "-o",
-        "jsonl",
-    ]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        assert process.stdin is not None
-        process.stdin.write(b'{"topic":"T","body":"x"}\n' * 2000)
-        process.stdin.flush()
-        time.sleep(3)
-        process.terminate()
-        process.wait(20)
-    assert process.returncode == 130
-    assert not (store / "abort").exists()
-    assert run(["verify", str(store)]) == 0
 
 
 def test_a_new_store_is_as_broker_conf_says(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -356,38 +330,32 @@ def test_a_new_store_is_as_broker_conf_says(tmp_path: Path, rmqctl: Rmqctl) -> N
     assert rows[-1]["tagsCode"] == rows[-1]["storeTimestamp"] + 7000
 
 
-def test_a_bad_broker_conf_is_told(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    conf = tmp_path / "broker.conf"
-    conf.write_text("maxMessageSize=4M\n")
+@pytest.mark.parametrize(
+    ("conf", "code", "said"),
+    [("maxMessageSize=4M", 2, "maxMessageSize='4M'"), ("mappedFileSizeCommitLog=4096", 1, "file-length")],
+)
+def test_a_broker_conf_that_is_bad_or_not_the_stores_is_told(
+    conf: str, code: int, said: str, store: Path, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    (tmp_path / "broker.conf").write_text(conf + "\n")
     before = tree_hash(store)
-    result = rmqctl("append", store, "--broker-conf", conf, "--topic", "T", "--body", "x")
-    assert (result.code, "maxMessageSize='4M'" in result.err) == (2, True)
+    result = rmqctl("append", store, "--broker-conf", tmp_path / "broker.conf", "--topic", "T", "--body", "x")
+    assert (result.code, said in result.err) == (code, True)
     assert tree_hash(store) == before
 
 
-def test_sizes_that_are_not_the_stores_are_refused(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    conf = tmp_path / "broker.conf"
-    conf.write_text("mappedFileSizeCommitLog=4096\n")
-    before = tree_hash(store)
-    result = rmqctl("append", store, "--broker-conf", conf, "--topic", "T", "--body", "x")
-    assert (result.code, "file-length" in result.err) == (1, True)
-    assert tree_hash(store) == before
-
-
-def test_what_cannot_go_as_a_batch_goes_one_by_one(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    lines = tmp_path / "lines"
-    lines.write_text(
-        "".join(json.dumps({"topic": "T", "body": "x" * (70000 if number == 3 else 10)}) + "\n" for number in range(8))
-    )
-    result = rmqctl("append", store, "--from", lines, "--batch", 4)
+def test_what_cannot_go_as_a_batch_goes_one_by_one(append_lines: Append) -> None:
+    bodies = ("x" * (70000 if number == 3 else 10) for number in range(8))
+    result = append_lines("".join(json.dumps({"topic": "T", "body": body}) + "\n" for body in bodies), "--batch", 4)
     assert result.code == 4
     assert "line 4: not stored: " in result.err
     assert "7 messages appended" in result.err
 
 
-def test_an_interruption_ends_in_order_and_says_what_is_in(store: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_in_order_and_says_what_is_in(number: signal.Signals, store: Path, rmqctl: Rmqctl) -> None:
     """What was read is stored and told, whatever still comes."""
-    command = [sys.executable, "-m", "rmqctl", "append", str(store), "--from", "-", "-o", "json"]
+    command = append_command(store, "--from", "-", "-o", "json")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as appending:
@@ -397,12 +365,13 @@ def test_an_interruption_ends_in_order_and_says_what_is_in(store: Path) -> None:
         while b"T" not in (store / "commitlog" / f"{0:020d}").read_bytes()[200:]:  # a trickle does not wait for more
             assert appending.poll() is None
             time.sleep(0.02)
-        appending.send_signal(signal.SIGINT)
+        appending.send_signal(number)
         out, err = appending.communicate(timeout=60)
     assert appending.returncode == 130
     assert json.loads(out)["queues"] == [{"topic": "T", "queueId": 0, "firstOffset": 0, "nextOffset": 2}]
     assert "2 messages appended as 4.9 does; go on with line 3\n" in err
     assert not (store / "abort").exists()
+    assert rmqctl("verify", store).code == 0
 
 
 def test_more_queues_than_files_may_be_open(tmp_path: Path) -> None:
@@ -414,11 +383,6 @@ def test_more_queues_than_files_may_be_open(tmp_path: Path) -> None:
     words = f"ulimit -n 256; exec {sys.executable} -m rmqctl append {tmp_path / 's'} --create {sizes} --from {lines}"
     done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "400 messages appended" in done.stderr) == (0, True)
-
-
-def test_a_new_store_of_5_is_gone_on_with_as_5(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    assert rmqctl("append", tmp_path / "s", "--create", *SIZES, "--topic", "T", "--body", "x").code == 0
-    assert "1 message appended as 5.4 does" in rmqctl("append", tmp_path / "s", "--topic", "T", "--body", "x").err
 
 
 def test_dump_with_text_copies_the_bodies_that_are_exact(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -438,22 +402,21 @@ def test_dump_with_text_copies_the_bodies_that_are_exact(tmp_path: Path, rmqctl:
 
 
 @pytest.mark.parametrize("output", ["table", "jsonl"])
-def test_a_body_that_is_no_text_is_not_copied_as_one(output: str, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_body_that_is_no_text_is_not_copied_as_one(
+    output: str, store: Path, append_lines: Append, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """By the kernel and without."""
-    body, lines = tmp_path / "body", tmp_path / "lines"
-    body.write_bytes(b"\xff\xfe")
-    assert rmqctl("append", store, "--topic", "T", "--body-file", body).code == 0
-    lines.write_text(rmqctl("dump", store, "--body", "utf8", "-o", "jsonl").out)
-    result = rmqctl("append", store, "--from", lines, "-o", output)
+    (tmp_path / "body").write_bytes(b"\xff\xfe")
+    assert rmqctl("append", store, "--topic", "T", "--body-file", tmp_path / "body").code == 0
+    result = append_lines(rmqctl("dump", store, "--body", "utf8", "-o", "jsonl").out, "-o", output)
     assert result.code == 4
     assert "line 2: not stored: the body is not what was dumped (its CRC-32 is " in result.err
     assert [row["topic"] for row in rows_of(rmqctl, store)] == ["OrderPaid", "T", "OrderPaid"]
 
 
-def test_a_stored_property_is_copied_with_its_separator(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    lines = tmp_path / "lines"
-    lines.write_text('{"topic":"T","body":"","physicalOffset":0,"properties":{"a":"b\\u0001c"}}\n')
-    assert rmqctl("append", store, "--from", lines).code == 0
+def test_a_stored_property_is_copied_with_its_separator(store: Path, append_lines: Append, rmqctl: Rmqctl) -> None:
+    line = '{"topic":"T","body":"","physicalOffset":0,"properties":{"a":"b\\u0001c"}}\n'
+    assert append_lines(line).code == 0
     assert rows_of(rmqctl, store)[-1]["properties"] == {"a": "b\x01c"}
 
 
@@ -468,11 +431,9 @@ def test_queue_ids_are_those_that_a_topic_gets(store: Path, rmqctl: Rmqctl) -> N
     assert f'"readQueueNums":{QUEUE_NUMS_MAX}' in (store / "config" / "topics.json").read_text().replace(" ", "")
 
 
-def test_lines_with_the_same_fault_are_told_together(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    lines = tmp_path / "lines"
+def test_lines_with_the_same_fault_are_told_together(append_lines: Append) -> None:
     bad = '{"topic":"T","physicalOffset":0}\n'
-    lines.write_text(bad * 300 + '{"topic":"T"}\n' + bad * 2 + "{}\n")
-    result = rmqctl("append", store, "--from", lines, "-o", "json")
+    result = append_lines(bad * 300 + '{"topic":"T"}\n' + bad * 2 + "{}\n", "-o", "json")
     no_body = "the line has no body: dump with --body base64"
     assert result.err.splitlines() == [
         f"line 1: not stored: {no_body}",
@@ -485,18 +446,13 @@ def test_lines_with_the_same_fault_are_told_together(store: Path, tmp_path: Path
     assert (result.document()["messages"], result.document()["refusedLines"]) == (1, 303)
 
 
-def test_a_key_that_is_none_is_named(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    lines = tmp_path / "lines"
-    lines.write_text('{"topic":"T","tags":"a"}\n')
-    assert rmqctl("append", store, "--from", lines).err.startswith(
-        "line 1: not stored: tags: a line has no such key; TAGS, KEYS and"
-    )
+def test_a_key_that_is_none_is_named(append_lines: Append) -> None:
+    told = append_lines('{"topic":"T","tags":"a"}\n').err
+    assert told.startswith("line 1: not stored: tags: a line has no such key; TAGS, KEYS and")
 
 
-def test_a_byte_order_mark_in_front_is_none_of_the_first_line(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    lines = tmp_path / "lines"
-    lines.write_bytes(b'\xef\xbb\xbf{"topic":"T"}\n\xef\xbb\xbf{"topic":"T"}\n')
-    result = rmqctl("append", store, "--from", lines)
+def test_a_byte_order_mark_in_front_is_none_of_the_first_line(append_lines: Append) -> None:
+    result = append_lines(b'\xef\xbb\xbf{"topic":"T"}\n\xef\xbb\xbf{"topic":"T"}\n')
     assert (result.code, "line 2: not stored" in result.err, "1 message appended" in result.err) == (4, True, True)
 
 
@@ -520,12 +476,12 @@ def test_messages_that_no_queue_has_are_told(store: Path, rmqctl: Rmqctl) -> Non
 
 
 def test_create_takes_a_store_that_nothing_was_put_into(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    root, lines = tmp_path / "new", tmp_path / "lines"
-    lines.write_text("")
-    assert rmqctl("append", root, "--create", *SIZES, "--from", lines).code == 0
-    assert rmqctl("append", root, "--create", *SIZES, "--topic", "T", "--body", "x").code == 0
+    root = tmp_path / "new"
+    create = ("append", root, "--create", *SIZES)
+    assert rmqctl(*create, "--from", os.devnull).code == 0
+    assert rmqctl(*create, "--topic", "T", "--body", "x").code == 0
     before = tree_hash(root)
-    assert rmqctl("append", root, "--create", *SIZES, "--topic", "T", "--body", "x").code == 2
+    assert rmqctl(*create, "--topic", "T", "--body", "x").code == 2
     assert tree_hash(root) == before
 
 
@@ -555,7 +511,7 @@ def test_a_failed_create_leaves_nothing(case: str, stood: str | None, tmp_path: 
 
 def test_create_that_is_interrupted_before_the_first_message_leaves_nothing(tmp_path: Path) -> None:
     root = tmp_path / "new"
-    command = [sys.executable, "-m", "rmqctl", "append", str(root), "--create", *map(str, SIZES), "--from", "-"]
+    command = append_command(root, "--create", *SIZES, "--from", "-")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while not (root / "abort").exists():
             assert process.poll() is None
@@ -590,14 +546,6 @@ def test_create_where_a_file_is(tmp_path: Path, rmqctl: Rmqctl) -> None:
     for root in (tmp_path / "file", tmp_path / "file" / "below"):
         result = rmqctl("append", root, "--create", "--topic", "T", "--body", "x")
         assert (result.code, result.err) == (10, f"rmqctl: {root}: this is a file, but a store is a folder\n")
-
-
-def test_a_store_with_abort_is_for_recover(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    root = unpack("497-crash", tmp_path)
-    assert (
-        f"(`rmqctl recover {root} --dry-run` shows what it takes)"
-        in rmqctl("append", root, "--topic", "T", "--body", "x").err
-    )
 
 
 def append_command(store: Path, *arguments: object) -> list[str]:
@@ -680,10 +628,8 @@ def test_one_message_on_a_full_disk(store: Path, rmqctl: Rmqctl, monkeypatch: py
 
 
 def test_a_flush_that_fails_ends_it_at_its_line(
-    store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+    store: Path, append_lines: Append, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = tmp_path / "lines"
-    lines.write_text('{"topic":"T"}\n' * 9)
     flushes = iter([True] * 4)
     flush = WritableMappedFile.flush
 
@@ -694,15 +640,16 @@ def test_a_flush_that_fails_ends_it_at_its_line(
 
     with monkeypatch.context() as patch:
         patch.setattr(WritableMappedFile, "flush", fail)
-        result = rmqctl("append", store, "--from", lines, "--sync", "-o", "jsonl")
+        result = append_lines('{"topic":"T"}\n' * 9, "--sync", "-o", "jsonl")
     why = "cannot be flushed: Input/output error; it may be there all the same"
+    go_on = f"go on with line 5 (`tail -n +5 {tmp_path / 'lines'}`)"
     assert (result.code, len(result.rows())) == (4, 4)
     assert result.err.splitlines() == [
         (
             "queues and index are incomplete (Input/output error), and `abort` remains: "
             f"`rmqctl recover {store}` makes them whole"
         ),
-        f"4 messages appended as 4.9 does; ended at line 5: {why}; go on with line 5 (`tail -n +5 {lines}`)",
+        f"4 messages appended as 4.9 does; ended at line 5: {why}; {go_on}",
     ]
 
 
@@ -755,36 +702,41 @@ def verdicts(rmqctl: Rmqctl, root: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("profile", ["4.7", "4.9", "5.3"])
-def test_every_verb_takes_a_new_store_for_what_it_was_made_as(profile: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+MESSAGE = ("--topic", "T", "--tags", "t", "--body", "x")
+
+
+@pytest.mark.parametrize("profile", ["4.7", "4.9", "5.3", None])
+def test_every_verb_takes_a_new_store_for_what_it_was_made_as(
+    profile: str | None, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """None: as the newest, where nothing says another."""
     root = tmp_path / "store"
-    arguments = ("--topic", "T", "--tags", "t", "--body", "x")
-    assert rmqctl("append", root, "--create", *SIZES, "--profile", profile, *arguments).code == 0
-    assert verdicts(rmqctl, root) == {profile}
+    asked = () if profile is None else ("--profile", profile)
+    assert rmqctl("append", root, "--create", *SIZES, *asked, *MESSAGE).code == 0
+    assert verdicts(rmqctl, root) == {profile or "5.4"}
     (root / "config" / "topics.json").unlink()
-    assert verdicts(rmqctl, root) == {profile}
+    assert verdicts(rmqctl, root) == {profile or "5.4"}
+
+
+def without_a_message(root: Path, profile: str, rmqctl: Rmqctl) -> None:
+    assert rmqctl("append", root, "--create", *SIZES, "--profile", profile, "--from", os.devnull).code == 0
 
 
 def test_a_store_of_5_without_a_message_is_no_older_one(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = tmp_path / "store"
-    lines = tmp_path / "lines"
-    lines.write_text("")
-    assert rmqctl("append", root, "--create", *SIZES, "--profile", "5.3", "--from", lines).code == 0
+    without_a_message(root, "5.3", rmqctl)
     assert verdicts(rmqctl, root) == {"5.3"}
     assert rmqctl("info", root, "-o", "json").document()["version"]["guess"] == "5.x"
 
 
 def test_a_store_of_4_without_a_message_does_not_show_its_version(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = tmp_path / "store"
-    lines = tmp_path / "lines"
-    lines.write_text("")
-    assert rmqctl("append", root, "--create", *SIZES, "--profile", "4.7", "--from", lines).code == 0
+    without_a_message(root, "4.7", rmqctl)
     assert verdicts(rmqctl, root) == {"4.9"}
     told = "cannot tell which broker version wrote this store: assuming 4.9 (override with --profile or "
-    assert told in rmqctl("append", root, "--from", lines).err
-    message = ("--topic", "T", "--tags", "t", "--body", "x")
-    assert told not in rmqctl("append", root, "--profile", "4.7", *message).err
-    assert told not in rmqctl("append", root, *message).err
+    assert told in rmqctl("append", root, "--from", os.devnull).err
+    assert told not in rmqctl("append", root, "--profile", "4.7", *MESSAGE).err
+    assert told not in rmqctl("append", root, *MESSAGE).err
     assert verdicts(rmqctl, root) == {"4.7"}
 
 
@@ -814,20 +766,9 @@ def test_a_killed_store_of_5_stays_one_when_it_is_recovered(tmp_path: Path, rmqc
 def test_an_index_file_without_an_entry_is_filled_from_entry_1(
     profile: str, count: int, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    root = tmp_path / "s"
-    sizes = (
-        "--commitlog-file-size",
-        65536,
-        "--consumequeue-file-size",
-        1000,
-        "--index-slots",
-        100,
-        "--index-entries",
-        400,
-    )
-    line = tmp_path / "line"
+    root, line = tmp_path / "s", tmp_path / "line"
     line.write_text('{"topic": "T", "body": "x", "properties": {}}\n')
-    assert rmqctl("append", root, "--create", "--profile", profile, *sizes, "--from", line).code == 0
+    assert rmqctl("append", root, "--create", "--profile", profile, *SIZES, "--from", line).code == 0
     for path in (root / "index").iterdir():
         path.unlink()
     path = root / "index" / "20261121091529472"
@@ -837,20 +778,16 @@ def test_an_index_file_without_an_entry_is_filled_from_entry_1(
     (slots_used, entries) = struct.unpack(">ii", path.read_bytes()[32:40])
     assert 0 < slots_used < entries  # two keys may have one slot
     assert path.read_bytes()[440:460] == bytes(20)
-    assert [
-        row["body"]
-        for row in rmqctl("query", root, "--topic", "T", "--key", "k", "--body", "utf8", "-o", "jsonl").rows()
-    ] == ["y"]
+    (found,) = rmqctl("query", root, "--topic", "T", "--key", "k", "--body", "utf8", "-o", "jsonl").rows()
+    assert found["body"] == "y"
 
 
-def test_a_body_that_no_client_can_decompress_is_not_stored(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    lines = tmp_path / "lines"
+def test_a_body_that_no_client_can_decompress_is_not_stored(store: Path, append_lines: Append, rmqctl: Rmqctl) -> None:
     body = base64.b64encode(zstandard.compress(b"plain")).decode()
     bad = [
         f'{{"topic":"T","sysFlag":{flag},"body":"{body}","bodyEncoding":"base64"}}' for flag in (0x201, 0x101, 0x501)
     ]
-    lines.write_text("\n".join([*bad, '{"topic":"T","body":"订单","bodyCharset":"gbk"}\n']))
-    done = rmqctl("append", store, "--from", lines)
+    done = append_lines("\n".join([*bad, '{"topic":"T","body":"订单","bodyCharset":"gbk"}\n']))
     assert done.code == 4
     assert "no client can decompress the body: not lz4" in done.err
     assert "compression type 5 is unknown" in done.err
