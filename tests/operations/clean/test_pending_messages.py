@@ -37,9 +37,17 @@ from tests.support.opened_files import replace_open
 HALF, OP_HALF, GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
 
 
-def write_offsets(root: Path, offsets: dict[str, dict[int, int]], name: str = "consumerOffset.json") -> None:
+def write_config(root: Path, name: str, content: dict[str, Any]) -> None:
     (root / "config").mkdir(exist_ok=True)
-    (root / "config" / name).write_text(json.dumps({"offsetTable": offsets}), encoding="ascii")
+    (root / "config" / name).write_text(json.dumps(content), encoding="ascii")
+
+
+def write_offsets(root: Path, offsets: dict[str, dict[int, int]], name: str = "consumerOffset.json") -> None:
+    write_config(root, name, {"offsetTable": offsets})
+
+
+def write_groups(root: Path, *names: str) -> None:
+    write_config(root, "subscriptionGroup.json", {"subscriptionGroupTable": {name: {} for name in names}})
 
 
 def waiting(root: Path) -> list[tuple[int, int, int]]:
@@ -102,7 +110,7 @@ def test_all_of_a_queue_waits_for_a_group_without_an_offset_in_it(
     name: str, content: dict[str, Any], tmp_path: Path
 ) -> None:
     root = write_aged(tmp_path / "store", OLD)
-    (root / "config" / name).write_text(json.dumps(content), encoding="ascii")
+    write_config(root, name, content)
     found = plan(root, protect_unconsumed=True, **TIME)
     assert (unconsumed(root), removed(found)) == ([4] * 4, 0)
     assert first_left(found) == "messages in it wait for someone: 4 not consumed (farthest behind: g)"
@@ -142,10 +150,7 @@ def test_groups_of_which_no_topic_is_known_are_named(tmp_path: Path) -> None:
     """They may read a topic that others read as well; nothing says so."""
     root = write_aged(tmp_path / "store", OLD)
     write_offsets(root, {"OrderPaid@g": {1: 20}})
-    groups: dict[str, Any] = {name: {} for name in ("g", "new", "newer", "TOOLS_CONSUMER")}
-    (root / "config" / "subscriptionGroup.json").write_text(
-        json.dumps({"subscriptionGroupTable": groups}), encoding="ascii"
-    )
+    write_groups(root, "g", "new", "newer", "TOOLS_CONSUMER")
     warning = (
         "config/ does not say which topics new, newer will read: of topics that other groups read nothing is "
         "kept for them"
@@ -157,10 +162,7 @@ def test_groups_of_which_no_topic_is_known_are_named(tmp_path: Path) -> None:
 def test_topics_that_no_group_reads_go_and_are_named(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", OLD)
     write_offsets(root, {"Other@g": {0: 1}})
-    groups: dict[str, Any] = {"g": {}, "TOOLS_CONSUMER": {}, "CID_RMQ_SYS_TRANS": {}}
-    (root / "config" / "subscriptionGroup.json").write_text(
-        json.dumps({"subscriptionGroupTable": groups}), encoding="ascii"
-    )
+    write_groups(root, "g", "TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS")
     found = plan(root, protect_unconsumed=True, **TIME)
     assert (removed(found), found.unread) == (3, (("OrderPaid", 12),))
 
@@ -192,27 +194,17 @@ class TestPoppedMessages:
     )
     def test_a_checkpoint_that_waits_in_the_timer(self, check: bytes | None, found: list[int], tmp_path: Path) -> None:
         root = tmp_path / "store"
+        bodies = (b'{"c":"g","t":"OrderPaid","q":1,"so":0}', b'{"c":"g","t":"OrderPaid","q":1,"so":6}', b"a user's")
+        named = ((b"rmq_sys_REVIVE_LOG_c", 4000), (b"rmq_sys_REVIVE_LOG_c", 9000), (b"OrderPaid", 9000))
         timed = [
             Record(
                 topic="rmq_sys_wheel_timer",
                 queue_id=0,
                 queue_offset=at,
                 body=body,
-                properties=b"TAGS\x01ck\x02" + names,
+                properties=b"TAGS\x01ck\x02REAL_TOPIC\x01%s\x02TIMER_OUT_MS\x01%d\x02" % names,
             )
-            for at, (body, names) in enumerate(
-                (
-                    (
-                        b'{"c":"g","t":"OrderPaid","q":1,"so":0}',
-                        b"REAL_TOPIC\x01rmq_sys_REVIVE_LOG_c\x02TIMER_OUT_MS\x014000\x02",
-                    ),
-                    (
-                        b'{"c":"g","t":"OrderPaid","q":1,"so":6}',
-                        b"REAL_TOPIC\x01rmq_sys_REVIVE_LOG_c\x02TIMER_OUT_MS\x019000\x02",
-                    ),
-                    (b"a user's", b"REAL_TOPIC\x01OrderPaid\x02TIMER_OUT_MS\x019000\x02"),
-                )
-            )
+            for at, (body, names) in enumerate(zip(bodies, named, strict=True))
         ]
         write_store(root, [[Record()] * 4, [Record()] * 4, timed, [Record()]])
         write_offsets(root, {"OrderPaid@g": {1: 10}})
@@ -260,7 +252,7 @@ def test_one_queue_without_a_folder_among_others(says: str, tmp_path: Path) -> N
     read = {"OrderPaid@g": {0: 100, 1: 0} if says == "consumerOffset.json" else {0: 100}}
     write_offsets(root, read)
     if says == "topics.json":
-        (root / "config" / says).write_text('{"topicConfigTable":{"OrderPaid":{"writeQueueNums":4}}}', encoding="ascii")
+        write_config(root, says, {"topicConfigTable": {"OrderPaid": {"writeQueueNums": 4}}})
     shutil.rmtree(root / "consumequeue" / "OrderPaid" / "1")
     assert removed(plan(root, protect_unconsumed=True, keep_files=3)) == 1  # has none of its messages
     assert removed(plan(root, keep_files=2)) == 2
@@ -270,33 +262,24 @@ def test_one_queue_without_a_folder_among_others(says: str, tmp_path: Path) -> N
         plan(root, protect_unconsumed=True, keep_files=2)
 
 
+DELETED: dict[str, Any] = {"topics.json": {"topicConfigTable": {"Other": {}}}}
+
+
+def reads(topic: str) -> dict[str, Any]:
+    """A group `g` that reads the topic."""
+    group = {"subscriptionDataSet": [{"topic": topic}]}
+    return {"subscriptionGroup.json": {"subscriptionGroupTable": {"g": group}}}
+
+
 @pytest.mark.parametrize(
     ("topic", "config", "refused"),
     [
         ("OrderPaid", {"consumerOffset.json": {"offsetTable": {"OrderPaid@g": {"0": 100}}}}, True),
         ("OrderPaid", {"topics.json": {"topicConfigTable": {"OrderPaid": {"writeQueueNums": 1}}}}, True),
-        ("OrderPaid", {"topics.json": {"topicConfigTable": {"Other": {}}}}, False),  # deleted
-        (
-            "OrderPaid",
-            {
-                "topics.json": {"topicConfigTable": {"Other": {}}},
-                "subscriptionGroup.json": {
-                    "subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "OrderPaid"}]}}
-                },
-            },
-            True,
-        ),
-        (
-            "%RETRY%g",
-            {
-                "topics.json": {"topicConfigTable": {"Other": {}}},
-                "subscriptionGroup.json": {
-                    "subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "Third"}]}}
-                },
-            },
-            True,
-        ),
-        ("%RETRY%g", {"topics.json": {"topicConfigTable": {"Other": {}}}}, False),
+        ("OrderPaid", DELETED, False),
+        ("OrderPaid", DELETED | reads("OrderPaid"), True),
+        ("%RETRY%g", DELETED | reads("Third"), True),
+        ("%RETRY%g", DELETED, False),
     ],
 )
 def test_all_queues_of_a_topic_without_a_folder(
@@ -306,7 +289,7 @@ def test_all_queues_of_a_topic_without_a_folder(
     write_store(root, [[Record(topic="Other"), Record(topic=topic)] * 2] * 4)
     write_offsets(root, {})
     for name, content in config.items():
-        (root / "config" / name).write_text(json.dumps(content), encoding="ascii")
+        write_config(root, name, content)
     shutil.rmtree(root / "consumequeue" / topic)
     if not refused:
         assert removed(plan(root, protect_unconsumed=True, keep_files=2)) == 2
@@ -357,8 +340,7 @@ def test_scheduled_messages_wait_behind_their_levels_offset(
     """Level 3 is queue 2."""
     root = write_store(tmp_path / "store", [[Record(topic="SCHEDULE_TOPIC_XXXX", queue_id=2)] * 2] * 3)
     if delivered is not None:
-        (root / "config").mkdir()
-        (root / "config" / "delayOffset.json").write_text(json.dumps({"offsetTable": delivered}), encoding="ascii")
+        write_config(root, "delayOffset.json", {"offsetTable": delivered})
     assert [tuple(counts) for counts in waiting(root)] == [(0, count, 0) for count in found]
 
 
@@ -411,12 +393,8 @@ def test_the_plan_tells_what_waits_in_files_that_go(tmp_path: Path) -> None:
     root = aged_store_with(tmp_path / "store", {"OrderPaid@slow": {1: 5}, "OrderPaid@fast": {1: 19}})
     found = plan(root, **TIME)
     assert removed(found) == 3
-    assert [file.waiting.unconsumed for file in found.files[:4]] == [
-        0,
-        3,
-        4,
-        4,
-    ]  # the first that stays has its count, too
+    # the first that stays has its count, too
+    assert [file.waiting.unconsumed for file in found.files[:4]] == [0, 3, 4, 4]
     assert found.waiting == PendingCounts(unconsumed=7)
     assert found.warnings == (
         (
@@ -496,9 +474,7 @@ def test_timer_messages_that_go_are_told(tmp_path: Path) -> None:
 def test_light_queues_have_offsets_of_their_own(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", OLD, topic="%LMQ%all")
     (root / "consumequeue" / "%LMQ%all" / "1").rename(root / "consumequeue" / "%LMQ%all" / "0")
-    (root / "config" / "lmqConsumerOffset.json").write_text(
-        '{"lmqOffsetTable":{"%LMQ%all@%LMQ%g":6}}', encoding="ascii"
-    )
+    write_config(root, "lmqConsumerOffset.json", {"lmqOffsetTable": {"%LMQ%all@%LMQ%g": 6}})
     assert unconsumed(root) == [0, 2, 4, 4]
 
 

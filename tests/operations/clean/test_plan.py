@@ -492,18 +492,19 @@ class TestUnusedTopics:
     KNOWN = '{"topicConfigTable":{"OrderPaid":{"topicName":"OrderPaid"}}}'
 
     @staticmethod
-    def store(root: Path) -> Path:
-        """Topics that are all in the first file alone, but OrderPaid."""
+    def store(root: Path, known: str | None = KNOWN) -> Path:
+        """Topics that are all in the first file alone, but OrderPaid; and topics.json."""
         topics = ["Deleted", "%LMQ%sub", "SCHEDULE_TOPIC_XXXX", "rmq_sys_X"]
         first = [Record(topic=topic, queue_id=0, body=b"", properties=b"", store_timestamp=ms(101)) for topic in topics]
         write_store(root, [first, *([Record(store_timestamp=ms(100))] * 2 for _ in range(3))])
         set_ages(root, (100,) * 4)
         (root / "config").mkdir()
+        if known is not None:
+            (root / "config" / "topics.json").write_text(known, encoding="ascii")
         return root
 
     def test_an_empty_queue_goes_as_a_whole(self, tmp_path: Path) -> None:
         root = self.store(tmp_path / "store")
-        (root / "config" / "topics.json").write_text(self.KNOWN, encoding="ascii")
         going = [file for file in plan(root, unused_topics=True, **TIME).going if file.kind == "consumequeue"]
         assert [file.path for file in going] == [f"consumequeue/Deleted/0/{0:020d}"]
         assert "Deleted is not in topics.json" in going[0].why
@@ -511,7 +512,6 @@ class TestUnusedTopics:
 
     def test_what_an_interrupted_run_emptied_goes_and_what_a_known_topic_has_stays(self, tmp_path: Path) -> None:
         root = self.store(tmp_path / "store")
-        (root / "config" / "topics.json").write_text(self.KNOWN, encoding="ascii")
         for name in ("OrderPaid/7", "Gone/0", "Gone/1", "SCHEDULE_TOPIC_XXXX/17", "Half/0", "Half/not-a-queue"):
             (root / "consumequeue" / name).mkdir(parents=True)
         (root / "consumequeue/Half/not-a-queue/file").touch()
@@ -522,22 +522,14 @@ class TestUnusedTopics:
         )
         assert plan(root).folders == ()
 
-    def test_one_with_messages_stays(self, tmp_path: Path) -> None:
+    def test_one_with_messages_stays_and_one_that_nobody_asked_for(self, tmp_path: Path) -> None:
         root = self.store(tmp_path / "store")
-        (root / "config" / "topics.json").write_text(self.KNOWN, encoding="ascii")
         assert not plan(root, unused_topics=True).going
-
-    def test_without_being_asked_for_it_stays(self, tmp_path: Path) -> None:
-        root = self.store(tmp_path / "store")
-        (root / "config" / "topics.json").write_text(self.KNOWN, encoding="ascii")
         assert all("Deleted" not in file.path for file in plan(root, **TIME).going)
 
     @pytest.mark.parametrize("content", [None, "", "{", "{}", '{"topicConfigTable":{}}'])
     def test_without_a_good_topics_json_none_is_unused(self, content: str | None, tmp_path: Path) -> None:
-        root = self.store(tmp_path / "store")
-        if content is not None:
-            (root / "config" / "topics.json").write_text(content, encoding="ascii")
-        found = plan(root, unused_topics=True, **TIME)
+        found = plan(self.store(tmp_path / "store", content), unused_topics=True, **TIME)
         assert all("Deleted" not in file.path for file in found.going)
         assert any("topics.json names no topic" in warning for warning in found.warnings)
 

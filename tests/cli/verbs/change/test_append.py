@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -37,10 +38,14 @@ from tests.conftest import READABLE_NAMES, Result, Rmqctl, tree_hash, unpack
 from tests.support.property_settings import PROPERTY
 
 Append = Callable[..., Result]
-SIZES = ("--commitlog-file-size", 65536, "--consumequeue-file-size", 1000, "--index-slots", 100, "--index-entries", 400)
-LARGE = (
-    "--commitlog-file-size", 262144, "--consumequeue-file-size", 6000, "--index-slots", 1000, "--index-entries", 4000,
-)  # fmt: skip
+
+
+def sizes(log_file: int, queue_file: int, slots: int, entries: int) -> tuple[object, ...]:
+    files = ("--commitlog-file-size", log_file, "--consumequeue-file-size", queue_file)
+    return (*files, "--index-slots", slots, "--index-entries", entries)
+
+
+SIZES, LARGE = sizes(65536, 1000, 100, 400), sizes(262144, 6000, 1000, 4000)
 DELIVERY_TOPICS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_", "rmq_sys_REVIVE_LOG_", "rmq_sys_wheel_timer")
 GIVEN_ANEW = {"queueOffset", "physicalOffset", "size", "storeTimestamp", "storeTime", "msgId", "path", "tagsCode"}
 
@@ -379,8 +384,8 @@ def test_more_queues_than_files_may_be_open(tmp_path: Path) -> None:
     lines.write_text(
         "".join(json.dumps({"topic": f"T{number}", "queueId": number % 3}) + "\n" for number in range(400))
     )
-    sizes = "--commitlog-file-size 65536 --consumequeue-file-size 1000 --index-slots 100 --index-entries 400"
-    words = f"ulimit -n 256; exec {sys.executable} -m rmqctl append {tmp_path / 's'} --create {sizes} --from {lines}"
+    command = shlex.join(append_command(tmp_path / "s", "--create", *SIZES, "--from", lines))
+    words = f"ulimit -n 256; exec {command}"
     done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "400 messages appended" in done.stderr) == (0, True)
 

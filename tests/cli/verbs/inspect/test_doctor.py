@@ -20,20 +20,12 @@ from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import MAGIC_V1
 from rmqctl.store.config.fastjson import fastjson_loads
-from tests.conftest import (
-    GOLDEN_NAMES,
-    Rmqctl,
-    apply_damage,
-    damage_cases,
-    each_damage,
-    tree_hash,
-    unpack,
-)
-from tests.support.file_edits import write_at
+from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, each_damage, tree_hash, unpack
+from tests.support.file_edits import poke, write_at
+from tests.support.golden_store import CASES, damaged
 from tests.support.log_maker import BLANK, Record, log_bytes
 from tests.support.named_damage import is_named
 
-CASES = damage_cases()
 KEYS = {"code", "summary", "evidence", "means", "restart", "next", "confidence"}
 FEW_GOLDEN = ("broker-497", "broker-533", "533-lmq", "471-crash")
 ORDERS = '"orders":{\n\t\t\t"attributes":'
@@ -78,8 +70,7 @@ def combined(count: int) -> list[tuple[str, str]]:
 
 @each_damage()
 def test_a_damage_is_named_and_repaired(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    store = unpack(CASES[name]["base"], tmp_path)
-    apply_damage(store, CASES[name]["ops"])
+    store = damaged(name, tmp_path)
     found = diagnosis(store, rmqctl)
     assert is_named(found["causes"][0], CASES[name]["ops"])
     do_next(found, rmqctl)
@@ -125,12 +116,6 @@ def test_an_undamaged_store_is_one_line(name: str, tmp_path: Path, rmqctl: Rmqct
         assert (result.code, len(result.out.splitlines()), result.err) == (0, 1, "")
         is_all = "; not read: " not in result.out
         assert result.out.startswith("healthy: " if is_all else "nothing wrong in what was looked at: ")
-
-
-def damaged(name: str, into: Path) -> Path:
-    store = unpack(CASES[name]["base"], into)
-    apply_damage(store, CASES[name]["ops"])
-    return store
 
 
 def test_one_lost_file_is_one_cause_on_the_page(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -185,32 +170,31 @@ def test_the_log_of_a_rocksdb_store_is_examined(tmp_path: Path, rmqctl: Rmqctl) 
     assert "only its log is read" in result.err
 
 
-def edited(name: str, old: str, new: str, into: Path) -> Path:
-    """A store with a text in a file of config/ replaced."""
-    store = unpack("broker-533", into)
-    path = store / "config" / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-    return store
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "code"),
     [
         ("topics.json", '"orders"', '"odrers"', "topics-lost"),
         ("topics.json", ORDERS + "{}", ORDERS + '{"queue.type":"BatchCQ"}', "two-queue-types"),
-        ("delayOffset.json", "3:32", "3:99", "delay-ahead"),
         ("topics.json", '"counter":5', '"counter":4', "config-rolled-back"),
+        ("topics.json", '"topicConfigTable":{', '"topicConfigTable":', "config-damaged"),
+        ("delayOffset.json", "3:32", "3:99", "delay-ahead"),
         ("consumerOffset.json", '"offsetTable":{', '"offsetTable":', "config-damaged"),
+        ("consumerOffset.json", ",3:375", ",3:4096", "group-ahead"),
     ],
 )
-def test_config_is_compared_with_queues_and_bak(
+def test_config_is_compared_with_queues_and_bak_and_repaired(
     name: str, old: str, new: str, code: str, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    found = diagnosis(edited(name, old, new, tmp_path), rmqctl)
+    store = unpack("broker-533", tmp_path)
+    path = store / "config" / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    found = diagnosis(store, rmqctl)
     assert found["causes"][0]["code"] == code
     assert name in str(found["causes"][0])
+    do_next(found, rmqctl)
+    assert diagnosis(store, rmqctl)["healthy"] == (code != "two-queue-types")  # where one only looks first
 
 
 def empty(path: Path) -> None:
@@ -301,29 +285,9 @@ def test_a_bak_with_more_entries_than_its_file(tmp_path: Path, rmqctl: Rmqctl) -
     assert diagnosis(store, rmqctl)["healthy"]
     topics = store / "config" / "topics.json"
     topics.write_text(topics.read_text().replace('"events"', '"deleted"'))  # its offsets go with a deleted topic
-    content = consumer_offsets(store)
-    content["offsetTable"]["events@billing"] = {"0": 5}
-    path.with_name(f"{path.name}.bak").write_text(json.dumps(content))
+    shutil.copy(path, path.with_name(f"{path.name}.bak"))
+    set_offsets(store, "events@billing", {"0": 5}, ".bak")
     assert "config-shrunk" not in {one["code"] for one in diagnosis(store, rmqctl)["causes"]}
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "code"),
-    [
-        ("topics.json", '"topicConfigTable":{', '"topicConfigTable":', "config-damaged"),
-        ("topics.json", '"orders"', '"odrers"', "topics-lost"),
-        ("topics.json", '"counter":5', '"counter":4', "config-rolled-back"),
-        ("consumerOffset.json", ",3:375", ",3:4096", "group-ahead"),
-    ],
-)
-def test_config_is_repaired_by_the_next_command(
-    name: str, old: str, new: str, code: str, tmp_path: Path, rmqctl: Rmqctl
-) -> None:
-    store = edited(name, old, new, tmp_path)
-    found = diagnosis(store, rmqctl)
-    assert found["causes"][0]["code"] == code
-    do_next(found, rmqctl)
-    assert diagnosis(store, rmqctl)["healthy"]
 
 
 @pytest.mark.parametrize("at", [0, 1, -1])
@@ -442,18 +406,18 @@ def test_of_two_copies_one_gets_the_name(tmp_path: Path, rmqctl: Rmqctl) -> None
     assert [cause["next"] for cause in causes if cause["code"] == "log-file-renamed"] == [f"mv -n {aside} {file}"]
 
 
-def consumer_offsets(store: Path) -> dict[str, Any]:
-    found: dict[str, Any] = fastjson_loads((store / "config" / "consumerOffset.json").read_text())
-    return found
+def set_offsets(store: Path, group: str, offsets: dict[str, int], end: str = "") -> None:
+    """Set offsets of topic@group in consumerOffset.json, or in its .bak."""
+    path = store / "config" / f"consumerOffset.json{end}"
+    content: dict[str, Any] = fastjson_loads(path.read_text())
+    content["offsetTable"].setdefault(group, {}).update(offsets)
+    path.write_text(json.dumps(content))
 
 
 def test_each_group_ahead_is_set_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("broker-533", tmp_path)
-    content = consumer_offsets(store)
-    for group in ("-first", "billing", "second"):
-        content["offsetTable"].setdefault(f"orders@{group}", {})["0"] = 5000
-    content["offsetTable"]["RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS"] = {"0": 5000}
-    (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
+    for group in ("orders@-first", "orders@billing", "orders@second", "RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS"):
+        set_offsets(store, group, {"0": 5000})
     found = diagnosis(store, rmqctl)
     (cause,) = found["causes"]
     assert sorted(cause["next"].split("; ")) == [
@@ -474,9 +438,7 @@ def test_each_group_ahead_is_set_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
 
 def test_a_group_ahead_in_all_queues_is_set_back_by_one_command(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("broker-533", tmp_path)
-    content = consumer_offsets(store)
-    content["offsetTable"]["orders@billing"] = {str(number): 5000 for number in range(4)}
-    (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
+    set_offsets(store, "orders@billing", {str(number): 5000 for number in range(4)})
     found = diagnosis(store, rmqctl)
     (cause,) = found["causes"]
     assert cause["next"] == f"rmqctl config set-offset {store} --to latest --dry-run billing orders"
@@ -537,9 +499,7 @@ def test_a_clock_that_stepped_back_is_no_old_file(tmp_path: Path, rmqctl: Rmqctl
 
 def test_groups_of_the_broker_are_not_behind(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("broker-533", tmp_path)
-    content = consumer_offsets(store)
-    content["offsetTable"]["orders@CID_RMQ_SYS_TRANS"] = {"0": 0}
-    (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
+    set_offsets(store, "orders@CID_RMQ_SYS_TRANS", {"0": 0})
     assert "CID_RMQ_SYS_TRANS" not in {group["group"] for group in diagnosis(store, rmqctl)["groups"]}
 
 
@@ -582,10 +542,8 @@ def test_the_number_of_messages_that_queues_miss(tmp_path: Path, rmqctl: Rmqctl)
 
 def test_units_that_lead_elsewhere_are_missed_messages(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("broker-533", tmp_path)
-    with (store / "consumequeue" / "orders" / "1" / f"{0:020d}").open("r+b") as file:
-        for number in (7, 20, 21):
-            file.seek(number * CQ_UNIT.size)
-            file.write(int(100 + number).to_bytes(8, "big"))
+    for number in (7, 20, 21):
+        poke(store / "consumequeue" / "orders" / "1" / f"{0:020d}", number * CQ_UNIT.size, "q", 100 + number)
     (cause,) = diagnosis(store, rmqctl)["causes"]
     assert (cause["code"], cause["missedMessages"]) == ("queue-damaged", 3)
     assert "does not write units again that a queue has" in cause["restart"]["detail"]
@@ -636,9 +594,7 @@ def test_a_flipped_bit_of_a_key_is_the_records_not_the_indexs(tmp_path: Path, rm
 
 def test_no_offset_is_set_in_a_topic_that_does_not_exist(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("broker-533", tmp_path)
-    content = consumer_offsets(store)
-    content["offsetTable"]["ordErs@billing"] = {"0": 5000}
-    (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
+    set_offsets(store, "ordErs@billing", {"0": 5000})
     (cause,) = diagnosis(store, rmqctl)["causes"]
     assert (cause["code"], cause["next"]) == ("group-ahead", f"rmqctl config show {store} offsets")
     assert rmqctl(*shlex.split(cause["next"])[1:]).code == 0
