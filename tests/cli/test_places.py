@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.file_edits import overwrite
+from tests.support.repair import plan_of, repaired
 
 SECOND, THIRD = f"{65536:020d}", f"{131072:020d}"
 KEEP_GOING = "--keep-going"
@@ -55,21 +55,21 @@ def test_a_number_that_a_broker_skipped_moves_no_message(
     root = golden("497-basic")
     units = rmqctl("queue", root, *PAID, "-o", "jsonl").rows()
     renumber(root, PAID, number)
-    plan = rmqctl("recover", root, "--dry-run", "-o", "json").document()
+    plan = plan_of(rmqctl, root)
     assert (plan["actions"], plan["lost"]["records"]) == ([], 0)
     found = rmqctl("verify", root, "-o", "json").document()["findings"]
     assert {finding["code"] for finding in found} == {"bad-queue-offset"}
     assert sum(finding.get("count", 1) for finding in found) == sum(number(unit) != unit for unit in range(37))
     assert "missing" not in rmqctl("doctor", root).out
     shutil.rmtree(root / "consumequeue" / PAID[0])
-    done = rmqctl("recover", root, "--yes", "-o", "json").document()
-    assert done["lost"]["records"] == 0
-    places = [(unit["queueOffset"], unit["physicalOffset"]) for unit in units]
-    rebuilt = rmqctl("queue", root, *PAID, "-o", "jsonl").rows()
-    served = dict(reversed([(unit["physicalOffset"], unit["queueOffset"]) for unit in rebuilt]))
-    assert served.keys() == {at for _, at in places}
-    if number(36) == 36:  # the numbers tell how the broker went on
-        assert [(unit["queueOffset"], unit["physicalOffset"]) for unit in rebuilt] == places
+    with repaired(rmqctl, root) as plan:
+        assert plan["lost"]["records"] == 0
+        places = [(unit["queueOffset"], unit["physicalOffset"]) for unit in units]
+        rebuilt = rmqctl("queue", root, *PAID, "-o", "jsonl").rows()
+        served = dict(reversed([(unit["physicalOffset"], unit["queueOffset"]) for unit in rebuilt]))
+        assert served.keys() == {at for _, at in places}
+        if number(36) == 36:  # the numbers tell how the broker went on
+            assert [(unit["queueOffset"], unit["physicalOffset"]) for unit in rebuilt] == places
 
 
 def test_of_two_messages_with_one_number_the_second_has_no_unit(golden: Callable[[str], Path], rmqctl: Rmqctl) -> None:
@@ -97,19 +97,11 @@ def test_of_two_messages_with_one_number_the_second_has_no_unit(golden: Callable
 def test_one_repair_settles_it(
     store: str, other: str, file: str, options: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """A second repair has nothing to do, and what the plan leaves is what verify finds."""
+    """Also a second one without --keep-going has nothing to do."""
     root = mixed(store, other, file, tmp_path)
-    before = tree_hash(root)
-    done = rmqctl("recover", root, "--profile", "4.9", *options, "--yes", "-o", "json").document()
-    again = rmqctl("recover", root, "--profile", "4.9", "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["lost"]["records"]) == ([], 0)
-    found: Counter[str] = Counter()
-    for finding in rmqctl("verify", root, "-o", "json").document()["findings"]:
-        found[finding["code"]] += finding.get("count", 1)
-    assert found == {left["code"]: left["count"] for left in done["leaves"]}
-    assert again["leaves"] == done["leaves"]
-    assert rmqctl("undo", root, "--yes").code == 0
-    assert tree_hash(root) == before
+    with repaired(rmqctl, root, "--profile", "4.9", *options) as plan:
+        again = plan_of(rmqctl, root, "--profile", "4.9")
+        assert (again["actions"], again["lost"]["records"], again["leaves"]) == ([], 0, plan["leaves"])
 
 
 def test_a_plan_says_where_queues_end_and_what_it_leaves(tmp_path: Path, rmqctl: Rmqctl) -> None:
