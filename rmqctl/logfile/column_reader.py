@@ -93,11 +93,6 @@ class ColumnReader:
             return True
         return len(buffer) < int.from_bytes(buffer[:4].tobytes(), "big") <= BUFFER_SIZE
 
-    def bytes_at(self, file: MappedFile, position: int) -> bytes:
-        """Return what the buffer has of `file` from `position` on."""
-        at = position - self._start
-        return self._buffer[at : self._filled].tobytes() if file is self._file and at >= 0 else b""
-
     def forget(self) -> None:
         """Mark the buffer as empty, so that the next read fills it again."""
         self._file = None

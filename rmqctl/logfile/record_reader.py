@@ -50,14 +50,6 @@ class RecordReader:
         self._window = memoryview(b"")
         self._start = 0
 
-    def knows(self, position: int) -> bool:
-        """Return whether the byte at `position` is in the window."""
-        return self._start <= position < self._start + len(self._window)
-
-    def know(self, position: int, data: bytes) -> None:
-        """Take `data`, which was read at `position`, for the window."""
-        self._window, self._start = memoryview(data), position
-
     def at(self, position: int) -> Message | Blank | Damage | None:
         """Return the record, blank or damage at `position` (bytes in the file).
 

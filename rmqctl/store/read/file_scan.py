@@ -87,8 +87,6 @@ class FileScan:
         self.ended = self.ended or self.position >= end_position(self._file)
 
     def _item(self) -> ScanItem | ZeroTail:
-        if self._columns is not None and not self._reader.knows(self.position):
-            self._reader.know(self.position, self._columns.bytes_at(self._file, self.position))
         try:
             return _next_item(self._reader, self.position)
         except OSError as error:
