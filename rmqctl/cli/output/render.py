@@ -180,10 +180,10 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
 
 
 def _print_plain(headings: list[str], rows: list[list[Any]], padding: int = 0) -> None:
-    """Print rows in the layout of tabulate, whose import takes a third of the time of a message look-up.
+    """Print rows in the layout of tabulate, without it.
 
-    A column is wider than its heading by `padding` or more. Each cell is converted to text twice, because the texts of
-    all cells would need more memory than the rows.
+    Its import takes a third of the time of a message look-up. A column is wider than its heading by `padding` or more.
+    Each cell is converted to text twice, because the texts of all cells would need more memory than the rows.
     """
     widths = [len(heading) + padding for heading in headings]
     for row in rows:

@@ -349,6 +349,7 @@ class CommitLog:
         overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
         open_end: int | None = None
+        behind = 0  # where all that is no zeros ends; files may overlap
         for file, items in zip(files, items_of_files, strict=True):
             for number, item in enumerate(items):
                 if open_end is not None and goes_on(item):
@@ -357,6 +358,7 @@ class CommitLog:
                     open_end = None
                 while number == 0 and anomalies and anomalies[0].physical_offset < file.file_from_offset:
                     yield anomalies.popleft()
+                behind = behind if isinstance(item, ZeroTail) else max(behind, item.end)
                 if isinstance(item, ZeroTail):
                     open_end = item.physical_offset if open_end is None else open_end
                 elif overlaps and isinstance(item, Damage) and not item.path:
@@ -364,7 +366,7 @@ class CommitLog:
                 else:
                     yield item
             file.close()
-        summary.zeros_from = OFFSET_MAX if open_end is None else open_end
+        summary.zeros_from = OFFSET_MAX if open_end is None else max(open_end, behind)
         yield from anomalies
 
 
