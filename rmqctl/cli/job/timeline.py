@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import click
 
 from rmqctl.cli.job.job_run import columns_of, finish, job_run, print_result, rows_of, scanned, shown
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.shared.options import output_option, progress_option
+from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.times import UNIT_MS
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 
@@ -19,18 +19,12 @@ COLUMNS = columns_of("TIME=time BROKER=broker TOPIC=topic MESSAGES=messages BYTE
 INTERVAL_MAX_MS = 86_400_000
 
 
-class Interval(click.ParamType):  # type: ignore[type-arg]
-    """The type of a time interval, from 1s to 1d. The value is in ms."""
-
-    name = "INTERVAL"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse the text of an option."""
-        found = re.fullmatch(r"([1-9]\d{0,5})([smhd])", str(value), re.ASCII)
-        length = int(found[1]) * UNIT_MS[found[2]] if found else 0
-        if not 0 < length <= INTERVAL_MAX_MS:
-            self.fail(f"{value!r} is no interval: use 1s to 1d, such as 10s, 5m, 1h", param, ctx)
-        return length
+def _interval_ms(text: str) -> int:
+    found = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text, re.ASCII)
+    length = int(found[1]) * UNIT_MS[found[2]] if found else 0
+    if not 0 < length <= INTERVAL_MAX_MS:
+        raise ValueError(f"{text!r} is no interval: use 1s to 1d, such as 10s, 5m, 1h")
+    return length
 
 
 @click.command(
@@ -48,7 +42,7 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--interval",
     "interval_ms",
-    type=Interval(),
+    type=Parsed("INTERVAL", _interval_ms),
     default="1m",
     help="The length of an interval, 1s to 1d.",
 )

@@ -59,7 +59,7 @@ class IndexAudit:
         self._found = np.zeros(KEYS_OF_A_MESSAGE_MAX, np.uint8)
         self._state = np.zeros(1, MERGE_STATE)
         self._state["missing_goes_on"] = 1  # if the part before ends so
-        self._wrong_begin: Block | None = None  # of the file whose times all count from a wrong one: they say nothing
+        self._wrong_begin = ""  # the last index file whose beginTimestamp is wrong: its times say nothing
         self._events = np.zeros(EVENTS_AT_ONCE, INDEX_EVENTS)
         self._entries = IndexEntries(store)
         self._blocks = self._read(part)
@@ -134,7 +134,7 @@ class IndexAudit:
             self._entries.cannot_be_read(error)
 
     def _entry_event(self, event: Row, block: Block) -> None:
-        if event["kind"] == index_match.TIME and self._wrong_begin is not None and self._wrong_begin.file is block.file:
+        if event["kind"] == index_match.TIME and block.file.name == self._wrong_begin:
             return  # the join knows only later; a full file would have millions
         entry, header, value = block.entry(int(event["entry"])), block.file.header, int(event["value"])
         kind = event["kind"]
@@ -148,7 +148,7 @@ class IndexAudit:
             detail = f": timeDiff is {entry.time_diff} s, the message's is {value} s"
             self._entries.add_entries("index-time", event, block, detail)
         elif kind == index_match.BEGIN:
-            self._wrong_begin = block
+            self._wrong_begin = block.file.name
             what = f"beginTimestamp is {header.begin_timestamp}, the first message's store time {value}"
             self._add_header(event, block, "beginTimestamp", what)
         else:
