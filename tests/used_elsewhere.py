@@ -18,6 +18,9 @@ _.daemon_threads
 _.handle
 _.verify_request
 
+# a field of timercheck that only the layout names
+_.state_version
+
 # for a type in quotes
 _.BufferedIOBase
 

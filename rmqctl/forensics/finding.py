@@ -362,8 +362,21 @@ CATALOGUE: dict[str, Explanation] = {
         "another broker of the cluster.",
     ),
     "timer-files-missing": Explanation(
-        "timerlog/ or timerwheel is missing, and messages in the queue of rmq_sys_wheel_timer are not delivered.",
-        "Put the files of the same moment back before any start. The log still has the messages.",
+        "timerlog/ or timerwheel is missing, and a broker never delivers messages that wait in rmq_sys_wheel_timer.",
+        "`rmqctl rebuild STORE timers` writes the files anew from the log. No start does.",
+    ),
+    "timer-undelivered": Explanation(
+        "The timer's files do not lead to messages that wait in rmq_sys_wheel_timer: a unit of timerlog or a slot of "
+        "timerwheel is damaged, or timercheck is ahead of what the log has, as after a cut.",
+        "`rmqctl rebuild STORE timers` writes the files anew, and each message is delivered once.",
+    ),
+    "timer-file-length": Explanation(
+        "timerwheel, or a file of timerlog, has a wrong length. No broker with timerWheelEnable starts.",
+        "`rmqctl rebuild STORE timers` writes the files anew.",
+    ),
+    "timer-repeats": Explanation(
+        "The next start delivers timer messages again: the broker died before it wrote timercheck.",
+        "`rmqctl rebuild STORE timers` before the start keeps consumers from getting them twice.",
     ),
     "offset-went-back": Explanation(
         "The offset of a group is lower than it was: the .bak of its file, or the group's own retries, show it.",

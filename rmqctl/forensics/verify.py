@@ -19,6 +19,7 @@ from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.forensics.audit.part_audit import RunSummary, summary_of
+from rmqctl.forensics.audit.timer_audit import REPEATED, audit_timers
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
 from rmqctl.forensics.survey.not_read import NotRead, not_read
@@ -155,6 +156,7 @@ class Verification:
         self._stored = RunSummary(0, 0, 0, 0)  # of all good messages
         self._tally = DamageTally()
         self._rejected = RejectedMessages(store.commit_log)
+        self.of_timers: list[Finding] = []  # level 3
         self._bit_flip_budget = BIT_FLIP_BUDGET
         self._shift: int | None = None
 
@@ -256,6 +258,8 @@ class Verification:
             checkpoint = [finding for finding in checkpoint if finding.code != "checkpoint-behind"]
         self.report.findings += checkpoint
         self.report.findings += state_audit.audit_config(self._store)
+        self.of_timers = list(audit_timers(self._store))
+        self.report.findings += [finding for finding in self.of_timers if finding.code != REPEATED]
         self.report.findings += state_audit.audit_controller_files(self._store, end)
         self._log_start(self._queues.expired_units, self._queues.spanning_units)
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
 from rmqctl.store.recovery.data_loss import DataLoss, QueueOutcome
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rmqctl.forensics.groups.waiting_timers import WaitingTimer
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.profile import Profile
     from rmqctl.operations.placeholder.blocks import PlaceholderBlock
@@ -47,6 +49,22 @@ class RebuildIndex(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return the step as a dict for JSON."""
         return {"action": "rebuild-index"}
+
+
+class RebuildTimers(NamedTuple):
+    """A step that writes the timer's files anew, for the messages that wait."""
+
+    timers: tuple[WaitingTimer, ...]  # in the order of the log
+    last: WaitingTimer | None  # the last message of the timer's queue
+    queue_end: int  # of the timer's queue
+
+    def describe(self) -> str:
+        """Return one line of text for people."""
+        return f"rebuild the timer's files, for {counted(len(self.timers), 'waiting message')}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as a dict for JSON."""
+        return {"action": "rebuild-timers", "messages": len(self.timers)}
 
 
 class SetCheckpoint(NamedTuple):
@@ -89,7 +107,7 @@ class AddLogFile(NamedTuple):
 class Step(NamedTuple):
     """One action of a repair plan, and its reason."""
 
-    action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
+    action: Change | RebuildQueue | RebuildIndex | RebuildTimers | SetCheckpoint | AddLogFile
     why: str
 
     def describe(self) -> str:

@@ -368,6 +368,24 @@ class RealRocketMQ:
         report = self._run("Traffic", store, geometry, {**TRAFFIC_SETTINGS, **settings}, {"count": count})
         return TrafficReport(report["events"], report["progress"])
 
+    def timers(
+        self,
+        store: Path,
+        count: int,
+        seconds: int,
+        *,
+        geometry: Geometry = BROKER_GEOMETRY,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> set[str]:
+        """Have a broker of 5.x send itself `count` timer messages, run for `seconds` more, and die as by kill -9.
+
+        They go to the topic `timed`, with KEYS timer0, timer1, ...; returns the keys of those that are deleted.
+        """
+        prefix = "timed+" if self.version.startswith("5.3.") else ""  # appendTopicForTimerDeleteKey of later versions
+        options: dict[str, int | str] = {"count": count, "seconds": seconds, "deletePrefix": prefix}
+        report = self._run("Timers", store, geometry, settings, options, exit_code=KILLED)
+        return set(report["deleted"])
+
     def ask(
         self, store: Path, questions: Sequence[tuple[str | int, ...]], *, geometry: Geometry = BROKER_GEOMETRY
     ) -> list[Any]:

@@ -48,9 +48,11 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl undo STORE --list": ("bad-journal", "placeholder", "unfinished-change"),
     "rmqctl clean STORE --manual --dry-run": ("disk-over-limit",),
     "rmqctl config show STORE delay": ("delay-overdue",),
-    "rmqctl queue STORE": ("half-overdue", "log-start-missing", "timer-beyond-queue"),
+    "rmqctl queue STORE": ("half-overdue", "log-start-missing"),
     "rmqctl lag STORE": ("offset-went-back",),
-    "rmqctl dump STORE --topic rmq_sys_wheel_timer": ("timer-files-missing",),
+    "rmqctl rebuild STORE timers --dry-run": (
+        "timer-files-missing", "timer-undelivered", "timer-file-length", "timer-repeats", "timer-beyond-queue",
+    ),
     "rmqctl info STORE": (
         "store-times-fall", "entries-missing", "epochs-invalid", "epochs-beyond-log", "identity-invalid",
     ),
@@ -81,8 +83,10 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl clean STORE --manual --dry-run": ("disk-full",),
     "rmqctl info STORE": ("clock-went-back", "broker-runs", "committed-gone", "controller-files-wrong"),
     "rmqctl config show STORE delay": ("delay-stalled",),
-    "rmqctl queue STORE": ("half-stalled", "timer-ahead"),
-    "rmqctl dump STORE --topic rmq_sys_wheel_timer": ("timer-gone",),
+    "rmqctl queue STORE": ("half-stalled",),
+    "rmqctl rebuild STORE timers --dry-run": (
+        "timer-gone", "timer-stalled", "timer-refused", "timer-behind", "timer-ahead",
+    ),
     "rmqctl info STORE --broker-conf FILE": ("log-gone", "broker-conf-wrong"),
     "rmqctl undo STORE --list": ("change-unfinished", "journal-damaged"),
 }  # fmt: skip

@@ -33,7 +33,7 @@ from rmqctl.store.config.topics import TIMER_TOPIC, is_broker_topic
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
-from rmqctl.store.read.consumers.pop_checkpoints import timer_progress
+from rmqctl.store.read.timer_check import timer_check
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
     path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is not Kind.FILE:
         return
-    read, end = timer_progress(store).queue_offset, queue_end(store, TIMER_TOPIC, 0)
+    read, end = timer_check(store).last_timer_queue_offset, queue_end(store, TIMER_TOPIC, 0)
     if end is not None and read > end:
         detail = f"timerQueueOffset is {read}, the queue of {TIMER_TOPIC} ends at {end}"
         yield Finding(

@@ -298,9 +298,21 @@ CAUSES: dict[str, CauseKind] = {
     "timer-gone": CauseKind(
         "Files of the timer are missing, and nothing leads to the messages that wait: {subjects}{detail}",
         "A broker never delivers these messages: it begins with new files, and config/timercheck says that it has read "
-        "their queue. Look for the files in a copy of the same moment, or on a slave, before any start.",
-        LIKELY,
+        "their queue. The log still has them.",
+        CERTAIN,
         "RocketMQ's issue 9735",
+    ),
+    "timer-stalled": CauseKind(
+        "The timer's files do not lead to messages that wait: {subjects}{detail}",
+        "A broker never delivers these messages. The log still has them.",
+    ),
+    "timer-refused": CauseKind(
+        "A file of the timer has a wrong length: {subjects}{places}",
+        "No broker of 5.x starts on this store, unless timerWheelEnable is false.",
+    ),
+    "timer-behind": CauseKind(
+        "The next start delivers timer messages a second time: {subjects}{detail}",
+        "The broker died, or its timercheck is older than the log. Consumers get these messages again.",
     ),
     "delay-stalled": CauseKind(
         "A delay level stands still: messages were due long before the log ends: {subjects}{places}",

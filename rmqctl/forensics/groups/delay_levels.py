@@ -15,7 +15,7 @@ from rmqctl.format.properties import REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Mapping
 
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.format.message import Message
@@ -43,14 +43,13 @@ class Undelivered(NamedTuple):
         return self.end - queue_offset - (len(self.waiting) - self.skipped_at(queue_offset))
 
 
-def undelivered(store: ReadOnlyStore, queue_id: int, topic: str = SCHEDULE_TOPIC) -> Undelivered:
+def undelivered(store: ReadOnlyStore, queue_id: int) -> Undelivered:
     """Return what a delay level has not delivered, by the messages in the log.
 
-    The timer's queue (TIMER_TOPIC, 0) is a level, too. A message that no broker delivers counts as delivered: it cannot
-    be read, names no queue, or is a half message. So does one whose queue cannot be read, because its copy may be
-    there. Raises OSError.
+    A message that no broker delivers counts as delivered: it cannot be read, names no queue, or is a half message. So
+    does one whose queue cannot be read, because its copy may be there. Raises OSError.
     """
-    queue = store.queues.get((topic, queue_id))
+    queue = store.queues.get((SCHEDULE_TOPIC, queue_id))
     if queue is None:
         return Undelivered((), 0)
     begin, end = queue.min_and_max(store.commit_log.min_offset)
@@ -77,16 +76,29 @@ def _copies(store: ReadOnlyStore, messages: list[Message]) -> dict[Hashable, int
     """Return where the last message like each delayed one is (physical offset)."""
     oldest: dict[QueueKey, int] = {}
     for message in messages:
-        if (key := _target(message)) is not None:
+        if (key := target(message)) is not None:
             oldest.setdefault(key, message.physical_offset)
+    return copies(store, oldest)
+
+
+def copies(store: ReadOnlyStore, oldest: Mapping[QueueKey, int]) -> dict[Hashable, int]:
+    """Return where the last message of each identity is in some queues.
+
+    These are physical offsets. Of each queue, only the messages behind its physical offset in `oldest` are read. Raises
+    OSError.
+    """
     return {
-        _identity(copy): copy.physical_offset
+        identity(copy): copy.physical_offset
         for key, after in oldest.items()
-        for copy in _stored_after(store, key, after)
+        for copy in stored_after(store, key, after)
     }
 
 
-def _stored_after(store: ReadOnlyStore, key: QueueKey, physical_offset: int) -> Iterator[Message]:
+def stored_after(store: ReadOnlyStore, key: QueueKey, physical_offset: int) -> Iterator[Message]:
+    """Yield the messages of a queue that are stored after a physical offset.
+
+    Raises OSError.
+    """
     queue = store.queues.get(key)
     first = None if queue is None else queue.first_where(lambda unit: unit.physical_offset > physical_offset)
     if queue is None or first is None:
@@ -99,25 +111,26 @@ def _stored_after(store: ReadOnlyStore, key: QueueKey, physical_offset: int) -> 
 
 
 def _has_copy(store: ReadOnlyStore, message: Message, copies: dict[Hashable, int]) -> bool:
-    target = _target(message)
-    is_skipped = target is None or target[0] == TRANS_HALF_TOPIC or store.is_unread(*target)
-    return is_skipped or copies.get(_identity(message), -1) > message.physical_offset
+    key = target(message)
+    is_skipped = key is None or key[0] == TRANS_HALF_TOPIC or store.is_unread(*key)
+    return is_skipped or copies.get(identity(message), -1) > message.physical_offset
 
 
-def _identity(message: Message) -> Hashable:
+def identity(message: Message) -> Hashable:
     """Return what a delayed message and its copy have in common.
 
     A message that waits again, after a further failure of its consumer, has another reconsumeTimes.
     """
     is_waiting = message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
-    target = _target(message) if is_waiting else (message.topic, message.queue_id)
+    queue = target(message) if is_waiting else (message.topic, message.queue_id)
     key = message.properties.get(UNIQ_KEY)
     return (
-        target, key, message.born_timestamp, message.born_host, message.body_crc, message.reconsume_times,
+        queue, key, message.born_timestamp, message.born_host, message.body_crc, message.reconsume_times,
     )  # fmt: skip
 
 
-def _target(message: Message) -> QueueKey | None:
+def target(message: Message) -> QueueKey | None:
+    """Return the queue to which a delayed message goes, or None without one."""
     queue_id = message.properties.get(REAL_QUEUE_ID, "")
     topic = message.properties.get(REAL_TOPIC)
     return (topic, int(queue_id)) if topic is not None and queue_id.isdecimal() and len(queue_id) < 10 else None

@@ -14,7 +14,7 @@ from rmqctl.forensics.groups.queue_ends import QueueEnds, empty_queues, ends_of
 from rmqctl.format.message import Damage
 from rmqctl.format.properties import REAL_TOPIC
 from rmqctl.store.config.store_path import CONSUMEQUEUE
-from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, REVIVE_PREFIX, SCHEDULE_TOPIC
 from rmqctl.store.read.clock import LogClock, time_at_end
 from rmqctl.store.read.consumers.consumer_groups import (
     ConsumerGroups,
@@ -24,6 +24,8 @@ from rmqctl.store.read.consumers.consumer_groups import (
 )
 from rmqctl.store.read.consumers.consumer_offsets import delivered_delays
 from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_messages
+from rmqctl.store.read.timer_check import has_timer
+from rmqctl.store.timer.timer_start import timer_start, to_deliver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +104,8 @@ class Lag:
     `queues` has a row for each queue of each group, sorted, the broker's own groups last; `unlisted` counts the rows
     that it lacks (EmptyQueues.unlisted). `totals` has a row for each group. `end_ms` is the store time of the last
     message in the log (ms since 1970), or None if the log has none. `clock_falls` says where the broker's clock went
-    back. `problems` lists the parts that could not be read, and `incomplete` says that a result may be wrong because of
-    them.
+    back. `timers` has the due times (ms since 1970) of the timer messages to come, by their topic; POP's do not count.
+    `problems` lists the parts that could not be read, and `incomplete` says that a result may be wrong because of them.
 
     `groups` has the groups of the store. With `group`, the result covers this one; an unknown group has no rows.
     Without `counts_delayed`, the totals lack delayed retries: to count them, each message that waits for its delay must
@@ -133,6 +135,7 @@ class Lag:
         self.end_ms = None if last is None else last.store_timestamp
         self.clock_falls = LogClock(store.commit_log).falls_until(last)
         self.totals = self._totals()
+        self.timers = self._due_timers() if counts_delayed else {}
         files = unreadable_group_files(store)
         self.problems += [f"config/{config.name}: {config.problem}" for config in files]
         self.incomplete = bool(self.problems) or store.partly_read
@@ -169,6 +172,18 @@ class Lag:
             return row in unknown or (self.age_ms(row.oldest) or 0) > bound.age_ms
 
         return [row for row in self.queues if is_over(row)]
+
+    def _due_timers(self) -> dict[str, list[int]]:
+        due: dict[str, list[int]] = {}
+        if has_timer(self._store):
+            try:
+                for timer in to_deliver(self._store, timer_start(self._store)):
+                    topic = timer.message.properties.get(REAL_TOPIC, "")
+                    if not topic.startswith(REVIVE_PREFIX):
+                        due.setdefault(topic, []).append(timer.due_ms)
+            except OSError as error:
+                self.problems.append(f"the timer's files: {error.strerror}")
+        return due
 
     def _queue_lags(self, group: str | None) -> Iterator[QueueLag]:
         groups = self.groups

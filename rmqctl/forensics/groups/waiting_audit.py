@@ -9,24 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.finding import Finding
-from rmqctl.forensics.groups.delay_levels import Undelivered, due_ms, undelivered
+from rmqctl.forensics.groups.delay_levels import due_ms
 from rmqctl.format.body import op_message
 from rmqctl.format.properties import UNIQ_KEY
 from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.store.config.store_path import CONFIG, CONSUMEQUEUE
 from rmqctl.store.config.topics import (
     SCHEDULE_TOPIC,
-    TIMER_TOPIC,
     TRANS_GROUP,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, consumer_offsets, delivered_delays
-from rmqctl.store.read.consumers.pop_checkpoints import timer_progress
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
@@ -58,27 +56,6 @@ def checked_halves(store: ReadOnlyStore) -> dict[QueueKey, int]:
     return {
         (found.topic, found.queue_id): found.offset for found in consumer_offsets(store) if found.owner == TRANS_GROUP
     }
-
-
-def audit_timers(store: ReadOnlyStore, missing: Sequence[str]) -> Iterator[Finding]:
-    """Yield a finding if timer messages wait, and no file leads to them.
-
-    `missing` has the files that are missing. A broker starts with new files, and reads the timer's queue from the
-    offset in config/timercheck on. Raises OSError.
-    """
-    read = timer_progress(store).queue_offset if missing else 0
-    found = undelivered(store, 0, TIMER_TOPIC) if read > 0 else Undelivered((), 0)
-    count = found.skipped_at(read)
-    if count:
-        detail = (
-            f"{counted(count, 'message')} in the queue of {TIMER_TOPIC} not delivered, the first at {found.first}; "
-            f"timercheck says that the timer has read it up to {read}"
-        )
-        unit = store.queues[TIMER_TOPIC, 0].find(found.first)
-        yield Finding(
-            "timer-files-missing", ", ".join(missing), unit.physical_offset if unit else None, detail,
-            topic=TIMER_TOPIC, queue_id=0, queue_offset=found.first, count=count,
-        )  # fmt: skip
 
 
 def _delay_level(store: ReadOnlyStore, key: QueueKey, delivered: int, last_ms: int) -> Iterator[Finding]:

@@ -33,12 +33,14 @@ if TYPE_CHECKING:
 QUEUES_AND_INDEX = (*store_path.QUEUE_PARTS, store_path.INDEX)
 FOLDERS_MAX = 1000  # entries that are looked at to see whether a folder has bytes
 NAMED = 8
-TIMER_FILES = ("timerlog", "timerwheel")
+TIMER_FILES = (store_path.TIMER_LOG, store_path.TIMER_WHEEL)
 _READ = frozenset(
     {*QUEUES_AND_INDEX, *store_path.SINGLE_FILES, store_path.CONFIG, store_path.BROKER_IDENTITY, store_path.MIRROR}
-    | {RECEIPTS_NAME, RMQCTL_FOLDER}
+    | {RECEIPTS_NAME, RMQCTL_FOLDER, *TIMER_FILES}
 )
-_READ_IN_CONFIG = frozenset({*CONFIG_FILES, *CONFIG_FILES_OF_5, QUEUE_MAPPINGS_CONFIG, REQUEST_MODES_CONFIG})
+_READ_IN_CONFIG = frozenset(
+    {*CONFIG_FILES, *CONFIG_FILES_OF_5, TIMER_CHECK, QUEUE_MAPPINGS_CONFIG, REQUEST_MODES_CONFIG}
+)
 _DATABASES = frozenset({store_path.SIGN_OF_5_4, store_path.ROCKSDB_FOLDER, "kvStore"})
 _DATABASE_SUFFIXES = (".sst", ".log")
 
@@ -91,7 +93,7 @@ def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
         name = entry.name
         if name in logs or not _has_bytes(store, entry.path, entry.kind):
             continue
-        if name in QUEUES_AND_INDEX and only_log:
+        if name in (*QUEUES_AND_INDEX, *TIMER_FILES) and only_log:
             yield NotRead(name, f"only the log of a store with the layout {path.layout.value} is read")
         elif name == store_path.CONSUMEQUEUE and path.layout is Layout.COMBINED:
             if storage.entry(entry.path / store_path.ROCKSDB_SIGN).kind is Kind.FILE:
@@ -125,8 +127,6 @@ def _missing_timer_files(store: ReadOnlyStore) -> Iterator[NotRead]:
 
 
 def _what(name: str) -> str:
-    if name in (*TIMER_FILES, TIMER_CHECK):
-        return "of the timers"
     if name == "compaction":
         return "of the compacted topics"
     return "a database (RocksDB)" if name in _DATABASES else "not known to rmqctl"

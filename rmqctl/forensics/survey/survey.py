@@ -14,6 +14,7 @@ from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import UNREADABLE, message_of
 from rmqctl.store.read.index.tag_index import signs_of_5_4
+from rmqctl.store.read.timer_check import has_timer, timer_check
 from rmqctl.store.read.version_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def survey(store: ReadOnlyStore, beside: list[NotRead]) -> dict[str, Any]:
         "consumeQueues": _consume_queues(store, len(topics)),
         "index": _index(store),
         "controller": _controller(store),
+        "timer": _timer(store),
         "topics": topics,
         "notLookedAt": [one.path for one in beside],
         "anomalies": [
@@ -85,6 +87,17 @@ def _controller(store: ReadOnlyStore) -> dict[str, Any] | None:
         "brokerId": identity.broker_id if identity else None,
         "problems": [problem for problem in (files.epochs_problem, files.identity_problem) if problem],
     }
+
+
+def _timer(store: ReadOnlyStore) -> dict[str, Any] | None:
+    # None without the files of the timer (5.x)
+    if not has_timer(store):
+        return None
+    try:
+        read_ms = timer_check(store).last_read_time_ms
+    except OSError:
+        read_ms = None
+    return {"lastReadTimestamp": read_ms, "lastReadTime": None if read_ms is None else rfc3339(read_ms)}
 
 
 def _index(store: ReadOnlyStore) -> dict[str, int]:

@@ -21,6 +21,7 @@ from rmqctl.forensics.trace.log_scan import LogScan
 from rmqctl.forensics.trace.op_messages import OpMessages
 from rmqctl.forensics.trace.queue_records import by_queue, record_at
 from rmqctl.forensics.trace.stage import (
+    DELIVERED,
     HALF,
     POP_ACK,
     POP_CHECKPOINT,
@@ -41,6 +42,8 @@ from rmqctl.store.config.config_file import rocksdb_folder
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import TIMER_TOPIC, TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
+from rmqctl.store.read.timer_check import has_timer
+from rmqctl.store.timer.timer_start import timer_start, to_deliver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,6 +75,7 @@ class Life(NamedTuple):
     client_records: list[tuple[Record, ClientRecord]]
     commit_may_be_lost: bool  # a record is lost between a half message and its rollback
     has_unread_offsets: bool  # a store of the message has its configuration in RocksDB
+    is_left_by_timer: bool  # it waits in the timer's queue, and the timer's files do not lead to it
 
     @property
     def verdict(self) -> str:
@@ -81,6 +85,7 @@ class Life(NamedTuple):
             self.groups,
             commit_may_be_lost=self.commit_may_be_lost,
             has_unread_offsets=self.has_unread_offsets,
+            is_left_by_timer=self.is_left_by_timer,
         )
 
 
@@ -123,6 +128,7 @@ class Trace:
         self._client_records_at: dict[tuple[int, int], bool] = {}
         self._of_searches: dict[int, _Found] = {}
         self._groups: dict[int, ConsumerGroups] = {}
+        self._timers: dict[int, set[int]] = {}  # by store, the physical offsets of the messages that its timer delivers
         self.left_out = 0
         self.missing: list[str] = []
         self.other_topics: list[str] = []
@@ -318,7 +324,20 @@ class Trace:
             list(self._client_records(unique_key)),
             self._commit_may_be_lost(stages),
             any(rocksdb_folder(path.storage, path.part(CONFIG)) for path in paths),
+            self._is_left_by_timer(stages),
         )
+
+    def _is_left_by_timer(self, stages: list[Stage]) -> bool:
+        if any(stage.kind == DELIVERED for stage in stages):
+            return False
+        last = next((stage.record for stage in reversed(stages) if stage.kind == TIMER and stage.group is None), None)
+        store = self.scans[last.store].store if last is not None else None
+        if last is None or store is None or not has_timer(store):
+            return False
+        if last.store not in self._timers:
+            to_come = to_deliver(store, timer_start(store))
+            self._timers[last.store] = {timer.message.physical_offset for timer in to_come}
+        return last.message.physical_offset not in self._timers[last.store]
 
     def _group_states(self, stages: list[Stage], scan: LogScan) -> list[GroupState]:
         if scan.number not in self._groups:

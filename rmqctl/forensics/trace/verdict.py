@@ -42,13 +42,19 @@ _NAMES_MAX = 4
 
 
 def life_verdict(
-    stages: Sequence[Stage], states: Sequence[GroupState], *, commit_may_be_lost: bool, has_unread_offsets: bool
+    stages: Sequence[Stage],
+    states: Sequence[GroupState],
+    *,
+    commit_may_be_lost: bool,
+    has_unread_offsets: bool,
+    is_left_by_timer: bool,
 ) -> str:
     """Say in one line what happened to a message.
 
     `stages` are in order and not empty. `states` come from `group_states`.
     """
-    parts = [*_stored(stages), *_transaction(stages, commit_may_be_lost=commit_may_be_lost), *_delays(stages)]
+    parts = [*_stored(stages), *_transaction(stages, commit_may_be_lost=commit_may_be_lost)]
+    parts += _delays(stages, is_left_by_timer=is_left_by_timer)
     parts += _retries(stages, states)
     parts += _pop(stages)
     failed = _failed(stages, states)
@@ -108,7 +114,7 @@ def _type(stage: Stage) -> TransactionType:
     return transaction_type(stage.record.message.sys_flag)
 
 
-def _delays(stages: Sequence[Stage]) -> Iterator[str]:
+def _delays(stages: Sequence[Stage], *, is_left_by_timer: bool) -> Iterator[str]:
     waits = [
         stage
         for stage in stages
@@ -125,7 +131,8 @@ def _delays(stages: Sequence[Stage]) -> Iterator[str]:
         yield f"delayed {how}, delivered after {duration(arrived[0].stored_at - waits[0].stored_at)}"
     elif not any(stage.kind in IN_ITS_TOPIC for stage in stages):
         time = None if waits[-1].due is None else rfc3339(waits[-1].due)
-        yield f"delayed {how}, not delivered" + (f"; due at {time}" if time else "")
+        left = "; nothing leads a broker to it (`rmqctl explain timer-undelivered`)" if is_left_by_timer else ""
+        yield f"delayed {how}, not delivered" + (f"; due at {time}" if time else "") + left
 
 
 def _retries(stages: Sequence[Stage], states: Sequence[GroupState]) -> Iterator[str]:

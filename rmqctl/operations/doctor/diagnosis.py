@@ -147,7 +147,7 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
     failure = (restart.refused or restart.hangs or "") if restart is not None else ""
     if group.code == "broker-runs":
         failure = process_in_words(examination.broker_pid or 0)
-    if group.code in ("queue-unread", "group-went-back", "timer-gone"):
+    if group.code in ("queue-unread", "group-went-back", "timer-gone", "timer-stalled", "timer-behind"):
         failure = f" ({counted(sum(finding.count for finding in group.findings), 'message')})"
     missed = sum(examination.facts.missed.get(key, 0) for key in group.queues) if group.code in OF_QUEUES else None
     return Cause(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import BadRequest, NeedsRecovery, RmqctlError
 from rmqctl.forensics.audit.config_audit import audit_config_against_queues
 from rmqctl.forensics.audit.state_audit import audit_abort
+from rmqctl.forensics.audit.timer_audit import REPEATED
 from rmqctl.forensics.doctor.joined_logs import find_joint, may_be_joined
 from rmqctl.forensics.doctor.next_start import grouped_starts
 from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
@@ -21,7 +22,7 @@ from rmqctl.forensics.doctor.twins import audit_light_twins
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.groups.offsets_back import audit_offsets_back
 from rmqctl.forensics.groups.unreadable_queues import audit_unreadable
-from rmqctl.forensics.groups.waiting_audit import audit_timers, audit_waiting
+from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.forensics.live_writer import verify_beside_writer
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
@@ -184,8 +185,7 @@ class Examiner:
             yield from audit_config_against_queues(self.store)
             yield from audit_light_twins(self.store, self._verification.beside_number)
             yield from audit_waiting(self.store, self._verification.last_stored)
-            missing = [one.path for one in self._verification.report.not_read if one.is_missing]
-            yield from audit_timers(self.store, missing)
+            yield from (finding for finding in self._verification.of_timers if finding.code == REPEATED)
             yield from audit_unreadable(self.store)
             yield from audit_offsets_back(self.store, self._verification.last_stored)
 

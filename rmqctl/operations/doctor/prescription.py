@@ -76,10 +76,7 @@ WENT_BACK = (
     "This only shows the plan. With --yes instead of --dry-run, the group does not get again what it had; what it "
     "never had of these messages is skipped. If someone set the offsets back on purpose, nothing is wrong."
 )
-TIMER_GONE = (
-    "This changes nothing, and shows the messages of the timer, delivered ones too. With the files of the same moment "
-    "back in their place, a broker delivers those that wait."
-)
+TIMERS = "A broker then delivers each timer message that waits once."
 UNREAD = (
     "This changes nothing. A running broker takes the change: `mqadmin updateTopicPerm -b HOST:PORT -t TOPIC -p 6` "
     "allows reading and writing (4: reading alone), `mqadmin updateTopic -b HOST:PORT -t TOPIC -r N -w N` gives a "
@@ -138,9 +135,10 @@ COMMANDS = {
     "delay-stalled": ("rmqctl dump {target} --around {offset}", DELAY_STALLED),
     "half-stalled": ("rmqctl dump {target} --around {offset}", HALF_STALLED),
     "clock-went-back": ("rmqctl dump {target} --around {offset}", CLOCK),
-    "timer-gone": ("rmqctl dump {target} --topic rmq_sys_wheel_timer", TIMER_GONE),
-    "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
-}
+} | dict.fromkeys(
+    ("timer-gone", "timer-stalled", "timer-refused", "timer-behind", "timer-ahead"),
+    ("rmqctl rebuild {target} timers --yes", TIMERS),
+)
 KEEP_GOING = " --keep-going"
 APPENDS = "| rmqctl append "
 # commands that a broker would disturb; rmqctl's own exit with 11 while a broker has the store open

@@ -6,14 +6,16 @@ crash leaves the changes incomplete, `rmqctl undo` restores the store (see `rmqc
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint
+from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RebuildTimers, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
+from rmqctl.operations.rebuild.timer_files import timer_changes
 from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Install
@@ -72,6 +74,8 @@ class _Changes:
                 yield from self._checkpoint(step.action.values)
             elif isinstance(step.action, AddLogFile):
                 yield self._added(step.action)
+            elif isinstance(step.action, RebuildTimers):
+                yield from timer_changes(self._store, step.action, self._staging, time.time_ns() // 1_000_000)
             else:
                 yield step.action
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import Unreadable
 from rmqctl.operations.plan import AddLogFile, RepairPlan
+from rmqctl.operations.rebuild.timer_files import with_timers
 from rmqctl.operations.repair.analysis import RecoveryAnalysis, RecoveryPolicy
 from rmqctl.operations.repair.leaves import findings_after
 from rmqctl.operations.repair.missing_files import missing_records
@@ -184,6 +185,7 @@ def _planned(
     if plan.steps or not is_whole:  # else no start changes the store
         after = rehearse(store, plan, policy.profile, trial, analysis.whole_from, policy.threads)
         plan, hangs_at, unplaced = compared(store, plan, now, corrected, after), after.normal.hangs_at, after.findings
+    plan = with_timers(store, plan, policy.threads)
     unchanged = made.misnamed.queues | (asked - plan.queues_to_rebuild)
     leaves = findings_after(store, kept, plan, unchanged) + unplaced
     return _Try(analysis, replace(plan, leaves=leaves, notes=(*plan.notes, *notes_of_findings(leaves))), now, hangs_at)

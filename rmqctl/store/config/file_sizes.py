@@ -9,6 +9,8 @@ from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_EXT_FILE_SIZE, CQ_UNIT
 if TYPE_CHECKING:
     from rmqctl.store.config.broker_conf import BrokerConf
 
+TIMER_LOG_FILE_SIZE = 100 * 1024 * 1024  # mappedFileSizeTimerLog of 5.x
+
 
 class Geometry(NamedTuple):
     """The lengths of a store's files in bytes, and the capacity of index files.

@@ -38,14 +38,15 @@ ABORT = "abort"
 ABORT_BAK = "abort.bak"
 EPOCH_FILE, BROKER_IDENTITY = "epochFileCheckpoint", "brokerIdentity"  # with a controller (5.x)
 LOCK = "lock"
+TIMER_LOG, TIMER_WHEEL = "timerlog", "timerwheel"  # of 5.x
 MIRROR = "rmqctl-mirror.json"  # `rmqctl replicate` wrote the store; no broker knows the file
 SINGLE_FILES = (CHECKPOINT, ABORT, ABORT_BAK, EPOCH_FILE, LOCK)
 SIGN_OF_5_4 = "rocksdbstore"  # each start of a 5.4 broker creates this folder
 SIGNS_OF_5 = (
     SIGN_OF_5_4,
     ABORT_BAK,
-    "timerwheel",
-    "timerlog",
+    TIMER_WHEEL,
+    TIMER_LOG,
     "compaction",
     "config/timercheck",
     "config/consumerOrderInfo.json",

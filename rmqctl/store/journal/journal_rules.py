@@ -6,14 +6,14 @@ journal that it writes or reads.
 | change | allowed paths |
 |---|---|
 | changed bytes or length of a file | `commitlog/FILE`, `QUEUES/TOPIC/QUEUEID/FILE`, `index/FILE`, `checkpoint` |
-| moved or installed path | all paths below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG |
+| moved or installed path | paths below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG; TIMER |
 | made folder, or restored time of a folder | the folders above these paths |
 
 QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits, in `index` of any number of
-digits. CONFIG is `config/NAME` or `config/NAME.bak`, where NAME is a config file of a broker. Log files are also
-allowed in a log folder that the user named; outside the store, their path is absolute. In the journal's folder, kept
-files are `kept/bytes-N` or `kept/moved-N`, and staged files are below `staging`. A file of kept bytes has exactly the
-size that journal.json gives.
+digits. CONFIG is `config/NAME` or `config/NAME.bak`, where NAME is a config file of a broker. TIMER is `timerlog`,
+`timerwheel`, its snapshot `timerwheel.N` or `config/timercheck`. Log files are also allowed in a log folder that the
+user named; outside the store, their path is absolute. In the journal's folder, kept files are `kept/bytes-N` or
+`kept/moved-N`, and staged files are below `staging`. A file of kept bytes has exactly the size that journal.json gives.
 """
 
 from __future__ import annotations
@@ -24,8 +24,17 @@ from typing import TYPE_CHECKING
 
 from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.logfile.system.storage import Kind
-from rmqctl.store.config.config_file import BACKUP_SUFFIX, CONFIG_FILES, CONFIG_FILES_OF_5
-from rmqctl.store.config.store_path import ABORT, CHECKPOINT, COMMITLOG, CONFIG, INDEX, QUEUE_PARTS
+from rmqctl.store.config.config_file import BACKUP_SUFFIX, CONFIG_FILES, CONFIG_FILES_OF_5, TIMER_CHECK
+from rmqctl.store.config.store_path import (
+    ABORT,
+    CHECKPOINT,
+    COMMITLOG,
+    CONFIG,
+    INDEX,
+    QUEUE_PARTS,
+    TIMER_LOG,
+    TIMER_WHEEL,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -36,6 +45,7 @@ if TYPE_CHECKING:
 STAGING, KEPT = "staging", "kept"
 _FOLDERS = (COMMITLOG, *QUEUE_PARTS, INDEX)
 _CONFIG_FILES = frozenset(CONFIG_FILES + CONFIG_FILES_OF_5)
+_TIMER_FILE = re.compile(rf"{TIMER_LOG}|{TIMER_WHEEL}(\.[0-9]{{1,19}})?|{CONFIG}/{TIMER_CHECK}")
 _KEPT_BYTES = re.compile(rf"{KEPT}/bytes-[0-9]{{1,9}}")
 _KEPT_PATH = re.compile(rf"{KEPT}/moved-[0-9]{{1,9}}")
 _QUEUE_FILE_PARTS = 4  # QUEUES, TOPIC, QUEUEID, FILE
@@ -67,7 +77,7 @@ def may_move(path: str, named: Collection[str]) -> bool:
 
     `named` are the log folders that the user named.
     """
-    if path in (CHECKPOINT, ABORT, INDEX) or _is_named_log_file(path, named):
+    if path in (CHECKPOINT, ABORT, INDEX) or _is_named_log_file(path, named) or _TIMER_FILE.fullmatch(path):
         return True
     parts = _parts(path)
     if parts[:1] == (CONFIG,):

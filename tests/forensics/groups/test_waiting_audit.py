@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.forensics.groups.waiting_audit import audit_timers, audit_waiting
+from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -54,12 +54,3 @@ def test_half_messages_without_an_end_for_a_day(golden: Golden) -> None:
     )
     assert [code for code, _, _ in found(store, 2 * DAY_MS)] == ["half-overdue"]
     assert found(store, DAY_MS // 2) == []
-
-
-def test_timer_messages_without_the_files_that_lead_to_them(golden: Golden) -> None:
-    """The real 5.5.0 delivers none of them then, and all 25 of the whole store."""
-    store = ReadOnlyStore(golden("broker-550"), BrokerConf())
-    (finding,) = audit_timers(store, ["timerlog"])
-    assert (finding.count, finding.queue_offset, finding.path) == (25, 1, "timerlog")
-    assert list(audit_timers(store, [])) == []
-    store.close()

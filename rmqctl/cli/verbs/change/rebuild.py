@@ -24,12 +24,14 @@ from rmqctl.cli.shared.options import (
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
 from rmqctl.cli.views.change.repair_view import REPAIR_VERB
+from rmqctl.cli.views.change.timer_view import rebuild_timers
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.operations.rebuild.selection import Selection
 
-WHAT = ("queues", "index", "all")
+TIMERS = "timers"
+WHAT = ("queues", "index", "all", TIMERS)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class RebuildOptions:
         rmqctl rebuild store queues --topic OrderPaid --yes
         # only the index
         rmqctl rebuild store index --yes
+        # the files of the timer of 5.x, so that each waiting message is delivered once
+        rmqctl rebuild store timers --dry-run
         # undo the change
         rmqctl undo store --yes
     """,
@@ -89,11 +93,17 @@ def command(
     `rebuild` exits with 1 if a queue or the index differs, otherwise with 0. `rebuild` also simulates the next start of
     the broker. A message counts as lost if the broker would not serve the message after the next start. Ctrl-C leaves
     the store unchanged, and --resume continues the rebuild. While a broker has the store open, `rebuild` exits with 11.
+
+    `rebuild STORE timers` writes timerlog/, timerwheel and config/timercheck of 5.x anew, for the messages of
+    rmq_sys_wheel_timer without a delivered copy in the log. A broker then delivers each of them once. What is overdue
+    comes at once. If the files lead to all of them already, there is nothing to do.
     """
     selected = selection(what, asked)
     opened = open_store(store)
     fingerprint = opened.fingerprint()
     check_store(opened)
+    if what == TIMERS:
+        return rebuild_timers(opened, fingerprint, given)
     check_can_ask(yes=given.yes or given.dry_run)
     warmed_up(partial(warm_up_kernels, opened.allocated))
     how = HowToRebuild(**vars(given), selection=selected, profile=profile)
@@ -111,4 +121,6 @@ def selection(what: str, asked: RebuildOptions) -> Selection:
         raise click.UsageError("--queue needs --topic")
     if what != "queues" and asked.topic is not None:
         raise click.UsageError("the index covers all topics: use --topic with `queues`")
+    if what == TIMERS and asked.all_topics:
+        raise click.UsageError("--all-topics is for queues: the timer has one queue")
     return Selection(queues=what != "index", index=what != "queues", **vars(asked))

@@ -118,12 +118,15 @@ def command(
 
 
 def _plan(truncation: Truncation, store: ReadOnlyStore, profile: Profile | None, threads: int) -> RepairPlan:
-    """Return the plan of the truncation, with the losses of the broker's next start."""
+    """Return the plan, with the timer's files and the losses at the next start."""
+    from rmqctl.operations.rebuild.timer_files import with_timers
     from rmqctl.operations.repair.rehearsal import with_next_start
     from rmqctl.store.read.version_guess import guess_profile
 
     plan = replace(truncation.plan(), profile=profile)
-    return with_next_start(store, plan, profile or guess_profile(store), {}, threads) if plan.steps else plan
+    if not plan.steps:
+        return plan
+    return with_next_start(store, with_timers(store, plan, threads), profile or guess_profile(store), {}, threads)
 
 
 def _check_usage(to: int | None, *, dirty: bool) -> None:

@@ -86,6 +86,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ),
         ("index", f"{counted(index['fileCount'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
         *_checkpoint_fields(document["checkpoint"]),
+        *_timer_fields(document["timer"]),
         *_controller_fields(document["controller"]),
     ]
 
@@ -106,6 +107,13 @@ def _checkpoint_fields(checkpoint: dict[str, Any] | None) -> list[tuple[str, Any
         return [("checkpoint", "missing")]
     names = (("checkpoint log", "physicMsg"), ("  queues", "logicsMsg"), ("  index", "indexMsg"))
     return [(name, _moment(checkpoint[key + "Time"], checkpoint[key + "Timestamp"])) for name, key in names]
+
+
+def _timer_fields(timer: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    if timer is None:
+        return []
+    time = _moment(timer["lastReadTime"], timer["lastReadTimestamp"])
+    return [("timer", f"delivered what was due before {time}; `rmqctl queue STORE --timer` lists the rest")]
 
 
 def _controller_fields(controller: dict[str, Any] | None) -> list[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,10 +19,14 @@ from rmqctl.cli.shared.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_sto
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import READ_ALL_HINT, BadRequest, ExitCode, RmqctlError, Unreadable
 from rmqctl.format.message import Damage
+from rmqctl.format.properties import KEYS, REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.timer.timer_start import TimerMessage
 
 Row = dict[str, Any]
 
@@ -46,6 +51,8 @@ class QueueOptions:
         rmqctl queue store OrderPaid
         # the last units of a queue
         rmqctl queue store OrderPaid 2 --tail 5
+        # the timer messages that wait, and when they are due
+        rmqctl queue store --timer
         # some units for a script
         rmqctl queue store OrderPaid 2 --from-offset 100 --limit 10 -o jsonl
     """,
@@ -61,16 +68,27 @@ class QueueOptions:
 @click.option("--to-offset", type=OFFSET, help="Stop before this queue offset.")
 @click.option("--limit", type=COUNT, help="Print at most this many units.")
 @click.option("--tail", type=POSITIVE, help="Print at most this many units, from the end of the queue.")
+@click.option(
+    "--timer", is_flag=True, help="List the timer messages (5.x) that a start now would deliver, and when they are due."
+)
 @output_option(*OUTPUTS)
 @options_in(asked=QueueOptions)
-def command(store: Path, topic: str | None, queue_id: int | None, output: str, asked: QueueOptions) -> int:
-    """List the queues of a store, or the units of one queue.
+def command(store: Path, topic: str | None, queue_id: int | None, timer: bool, output: str, asked: QueueOptions) -> int:
+    """List queues, the units of one queue, or the timer messages that wait.
 
     With TOPIC, `queue` lists the queues of this topic. With TOPIC and QUEUEID, `queue` lists the units of this queue.
     `minOffset` is the queue offset of the queue's oldest message in the log. A unit has the message's physical offset,
     the message's size, and the message's tags code. The tags code is the hash of the tags. For a delayed message, the
     tags code is the delivery time.
+
+    With --timer, `queue` follows timerlog/, timerwheel and config/timercheck as a start of the broker does: the rows
+    are what it delivers, a message twice if it comes twice. TOPIC is then the topic to which the messages go. stderr
+    says how many messages wait that nothing leads to.
     """
+    if timer:
+        if queue_id is not None or asked != QueueOptions():
+            raise click.UsageError("with --timer, give at most a TOPIC")
+        return _list_timers(open_store(store), topic, output)
     if queue_id is None and asked != QueueOptions():
         raise click.UsageError(
             "--from-offset, --to-offset, --limit and --tail select units of one queue: give TOPIC and QUEUEID"
@@ -112,8 +130,47 @@ def _no_such_queue(store: ReadOnlyStore, topic: str, queue_id: int | None, what:
     return BadRequest(f"{said}: {unknown}" if unknown else said, hint="`rmqctl queue STORE` lists them")
 
 
+_TIMER_KEYS = ("dueTimestamp", "dueTime", "overdue", "topic", "queueId", "uniqKey", "keys", "physicalOffset")
 _UNIT_KEYS = ("queueOffset", "physicalOffset", "size", "tagsCode")
 _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
+
+
+def _list_timers(store: ReadOnlyStore, topic: str | None, output: str) -> int:
+    from rmqctl.forensics.groups.waiting_timers import timers_by_queues
+    from rmqctl.store.timer.timer_start import timer_start, to_deliver
+
+    now_ms = time.time_ns() // 1_000_000
+    start = timer_start(store, now_ms)
+    found = sorted(to_deliver(store, start), key=lambda one: (one.due_ms, one.message.physical_offset))
+    rows = [row for one in found if topic in (None, (row := _timer_row(one, now_ms))["topic"])]
+    print_rows(
+        "queue", "timers", rows, output, _TIMER_KEYS, _columns(_TIMER_KEYS), head={"store": str(store.path.root)}
+    )
+    waiting = {one.physical_offset for one in timers_by_queues(store).waiting() if topic in (None, one.topic)}
+    never = len(waiting.difference(row["physicalOffset"] for row in rows))
+    again = len(rows) - (len(waiting) - never)
+    repair = f"`rmqctl rebuild {quoted(store.path.root)} timers --dry-run`"
+    if never:
+        why = f" ({start.path}: {start.refused or start.stuck})" if start.path else ""
+        remark(f"{counted(never, 'more message')} wait, and nothing leads to them{why}: {repair}")
+    if again:
+        remark(f"{counted(again, 'row')} of messages that are delivered already: {repair}")
+    return int(ExitCode.CLEAN)
+
+
+def _timer_row(timer: TimerMessage, now_ms: int) -> Row:
+    found = timer.message.properties
+    queue_id = found.get(REAL_QUEUE_ID, "")
+    return {
+        "dueTimestamp": timer.due_ms,
+        "dueTime": rfc3339(timer.due_ms),
+        "overdue": timer.due_ms <= now_ms,
+        "topic": found.get(REAL_TOPIC),
+        "queueId": int(queue_id) if queue_id.isdecimal() else None,
+        "uniqKey": found.get(UNIQ_KEY),
+        "keys": found.get(KEYS),
+        "physicalOffset": timer.message.physical_offset,
+    }
 
 
 def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:

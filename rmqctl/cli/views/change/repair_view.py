@@ -10,6 +10,8 @@ from rmqctl.cli.shared.change import Commit, LogChangeOptions, PlannedChange, Wo
 from rmqctl.cli.shared.options import scan_progress
 from rmqctl.cli.shared.verb import CHANGE_VERB
 from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
+from rmqctl.operations.plan import RebuildTimers
+from rmqctl.store.config.store_path import TIMER_LOG
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -81,12 +83,12 @@ def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
         indexes_tags(store, plan.profile)
 
 
-def assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> Iterator[str]:
+def assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool, timers: bool = False) -> Iterator[str]:
     """Yield a remark for each default size that new files get: no file shows one."""
-    from rmqctl.store.config.file_sizes import Geometry
+    from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE, Geometry
     from rmqctl.store.read.store_file_sizes import index_shape
 
-    usual = Geometry()
+    usual, folder = Geometry(), store.path.root / TIMER_LOG
     sized = [queue for queue in store.queues.values() if queue.queue.files]
     if queues and not sized and not store.conf.consumequeue_file_size:
         size = f"the broker's own size, {usual.consumequeue_file_size} bytes"
@@ -94,6 +96,10 @@ def assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> Iterato
     if index and not store.conf.index_slots and index_shape(store) is None:
         size = f"the broker's own, {usual.index_slots} slots, {usual.index_entries} entries"
         yield f"no index file shows a size: using {size} (override with --broker-conf)"
+    is_sized = store.conf.timer_log_file_size or any(file.size for file in store.storage.listing(folder))
+    if timers and not is_sized:
+        size = f"the broker's own size, {TIMER_LOG_FILE_SIZE} bytes"
+        yield f"no file of timerlog shows a size: using {size} (override with --broker-conf)"
 
 
 def words_of_loss(plan: RepairPlan) -> str:
@@ -119,6 +125,7 @@ def carry_out_repair(
 ) -> int:
     """Carry out a repair, and return the exit code. `show` prints the plan."""
     problem, queues, index = plan.start_problem, bool(plan.queues_to_rebuild), plan.rebuilds_index
+    timers = any(isinstance(step.action, RebuildTimers) for step in plan.steps)
 
     def warm_up() -> None:
         from rmqctl.operations.rebuild.rebuild import Rebuild
@@ -140,7 +147,7 @@ def carry_out_repair(
         words.question,
         make,
         is_due=bool(plan.steps),
-        remarks=assumed_sizes(store, queues=queues, index=index),
+        remarks=assumed_sizes(store, queues=queues, index=index, timers=timers),
         code=repaired if plan.steps else ExitCode.FINDINGS if problem else ExitCode.CLEAN,
         warm_up=warm_up,
     )

@@ -55,6 +55,10 @@ def lag_report(store: ReadOnlyStore, lag: Lag, shown: str, bound: Bound | None) 
         "unlisted": lag.unlisted,
         "groupTotals": [_total_row(lag, total) for total in lag.totals],
         "groups": [_queue_row(lag, row) for row in lag.queues],
+        "timers": [
+            {"topic": topic, "messages": len(due), "nextDueTimestamp": min(due), "nextDueTime": rfc3339(min(due))}
+            for topic, due in sorted(lag.timers.items())
+        ],
     }
     over = lag.over(bound) if bound is not None else []
     remarks = [*_remarks(store, lag), *_remark_over(over)]
@@ -165,6 +169,8 @@ def _remarks(store: ReadOnlyStore, lag: Lag) -> Iterator[str]:
     if lag.clock_falls:
         more = f"; {len(lag.clock_falls) - 1} more like it" if len(lag.clock_falls) > 1 else ""
         yield f"{lag.clock_falls[-1].words}{more}: ages are by the clock of the log's end"
+    for topic, due in sorted(lag.timers.items()):
+        yield f"{counted(len(due), 'timer message')} to come in {topic}, the next due at {rfc3339(min(due))}"
     yield from _remark_unknown_age(lag.of_unknown_age())
     yield from lag.problems
     yield from (f"{damage.path}: {damage.detail}" for damage in store.foreign)

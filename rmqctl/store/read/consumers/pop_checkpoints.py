@@ -18,8 +18,7 @@ are in the RocksDB database kvStore/, which rmqctl cannot read: if it has data, 
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,10 +27,9 @@ from rmqctl.format.body.pop_message import BODIES, CHECKPOINT_TAG, PopCheckpoint
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS
 from rmqctl.logfile.system.storage import Kind
-from rmqctl.store.config.config_file import TIMER_CHECK
-from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
+from rmqctl.store.read.timer_check import timer_check
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -44,14 +42,6 @@ if TYPE_CHECKING:
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 KV_FOLDER, KV_DATA = "kvStore", (".sst", ".log")
-_TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerlog/, queue offset of the timer's queue
-
-
-class TimerProgress(NamedTuple):
-    """The progress of a broker's timer message service (5.x)."""
-
-    read_ms: int  # messages due before this time (ms since 1970) are delivered
-    queue_offset: int  # the units of rmq_sys_wheel_timer before it are read
 
 
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
@@ -152,27 +142,12 @@ def _stored(store: ReadOnlyStore, queue: UnitQueue, start: int, tags: Collection
 
 
 def _timed(store: ReadOnlyStore, queue: UnitQueue, tags: Collection[str]) -> Iterator[Message]:
-    progress = timer_progress(store)
+    check = timer_check(store)
     for message in _stored(store, queue, 0, tags):
         found = message.properties
         if not found.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
             continue
         due = found.get(TIMER_OUT_MS, "")
-        is_done = due.isascii() and due.isdecimal() and int(due[:20]) < progress.read_ms
-        if not is_done or message.queue_offset >= progress.queue_offset:
+        is_done = due.isascii() and due.isdecimal() and int(due[:20]) < check.last_read_time_ms
+        if not is_done or message.queue_offset >= check.last_timer_queue_offset:
             yield message
-
-
-def timer_progress(store: ReadOnlyStore) -> TimerProgress:
-    """Return the progress of the broker's timer from config/timercheck.
-
-    It is 0 if the file does not exist or is too short. Raises OSError.
-    """
-    path = store.path.part(CONFIG) / TIMER_CHECK
-    if store.storage.entry(path).kind is Kind.MISSING:
-        return TimerProgress(0, 0)
-    raw = store.storage.read_start(path, _TIMER_CHECK.size)
-    if len(raw) < _TIMER_CHECK.size:
-        return TimerProgress(0, 0)
-    read_ms, _, queue_offset = _TIMER_CHECK.unpack(raw)
-    return TimerProgress(read_ms, queue_offset)

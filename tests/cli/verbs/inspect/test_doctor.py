@@ -227,7 +227,9 @@ def test_a_lost_config_is_a_cause_and_restored(
     store = unpack(base, tmp_path)
     harm(store / "config" / name)
     found = diagnosis(store, rmqctl)
-    assert [cause["code"] for cause in found["causes"]] == [code]
+    # without timercheck, the real 5.5.0 delivers all timer messages again
+    again = ["timer-behind"] if base == "broker-550" and harm is lose_folder else []
+    assert [cause["code"] for cause in found["causes"]] == [code, *again]
     plan = rmqctl("config", "restore", store, name, "--dry-run", "-o", "json")
     assert (plan.code, plan.document()["state"]) != (0, "whole")
     for _ in range(ROUNDS):  # the .bak may lack the topic that was added last

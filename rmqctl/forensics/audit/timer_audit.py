@@ -1,0 +1,67 @@
+"""Compares what a start would deliver with the timer messages that wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.groups.waiting_timers import timers_by_queues
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.config.store_path import TIMER_LOG, TIMER_WHEEL
+from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.read.timer_check import TIMER_CHECK_PATH, has_timer
+from rmqctl.store.timer.timer_start import timer_start, to_deliver
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+MISSING = "timer-files-missing"  # the code of a Finding
+UNDELIVERED = "timer-undelivered"  # the code of a Finding
+REPEATED = "timer-repeats"  # the code of a Finding
+
+
+def audit_timers(store: ReadOnlyStore) -> Iterator[Finding]:
+    """Yield a finding for messages that never come, and one for those that repeat.
+
+    The start is one in time: a message that a broker only passes over because it is more than 7 days late is no
+    finding. Raises OSError.
+    """
+    if not has_timer(store):
+        return
+    start = timer_start(store)
+    if start.refused:
+        yield Finding("timer-file-length", start.path, None, f"{start.refused}: no broker with timerWheelEnable starts")
+        return
+    waiting = timers_by_queues(store).waiting()
+    to_come = [timer.message.physical_offset for timer in to_deliver(store, start)]
+    never = sorted({timer.physical_offset for timer in waiting}.difference(to_come))
+    if never:
+        first = next(timer for timer in waiting if timer.physical_offset == never[0])
+        missing = [name for name in (TIMER_LOG, TIMER_WHEEL) if _is_missing(store, name)]
+        why = start.stuck or (
+            f"timercheck says that the timer has delivered all up to {rfc3339(start.check.last_read_time_ms)}, and has "
+            f"read its queue up to {start.check.last_timer_queue_offset}"
+        )
+        detail = (
+            f"{counted(len(never), 'message')} of {len(waiting)} that wait would never be delivered, the first for "
+            f"{first.topic} is due at {rfc3339(first.due_ms)}; {why}"
+        )
+        yield Finding(
+            MISSING if missing else UNDELIVERED,
+            ", ".join(missing) or start.path or TIMER_CHECK_PATH,
+            first.physical_offset,
+            detail,
+            topic=TIMER_TOPIC, queue_id=0, queue_offset=first.queue_offset, count=len(never),
+        )  # fmt: skip
+    again = len(to_come) - (len(waiting) - len(never))
+    if again:
+        detail = f"{counted(again, 'message')} of the timer would be delivered again"
+        yield Finding(REPEATED, TIMER_CHECK_PATH, None, detail, topic=TIMER_TOPIC, queue_id=0, count=again)
+
+
+def _is_missing(store: ReadOnlyStore, name: str) -> bool:
+    return store.storage.entry(store.path.root / name).kind is Kind.MISSING

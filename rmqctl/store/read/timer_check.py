@@ -1,0 +1,72 @@
+"""config/timercheck of 5.x, a file of 4096 bytes.
+
+{table}
+
+Brokers up to 5.0.0 write the first 32 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.layout import Field, Layout
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.config import config_file
+from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4, TIMER_LOG
+
+if TYPE_CHECKING:
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+TIMER_CHECK = Layout(
+    "timercheck",
+    (
+        Field("lastReadTimeMs", "q", "messages due before it are delivered, ms since 1970"),
+        Field("lastTimerLogFlushPos", "q", "end of the flushed part of timerlog"),
+        Field("lastTimerQueueOffset", "q", "units of the timer's queue before it have their unit in timerlog"),
+        Field("masterTimerQueueOffset", "q", "the same on the master; on a master the same value"),
+        Field("stateVersion", "q"),
+        Field("timestamp", "q", "ms since 1970"),
+        Field("counter", "q"),
+    ),
+)
+TIMER_CHECK_SIZE = 4096
+TIMER_CHECK_PATH = f"{CONFIG}/{config_file.TIMER_CHECK}"
+DATABASE_DATA = (".sst", ".log")  # suffixes of RocksDB's files with data
+if TIMER_CHECK.size != 56:
+    raise AssertionError("56 bytes of timercheck are used")
+__doc__ = (__doc__ or "").format(table=TIMER_CHECK.table())
+
+
+class TimerCheck(NamedTuple):
+    """The fields of config/timercheck."""
+
+    last_read_time_ms: int = 0
+    last_timer_log_flush_pos: int = 0
+    last_timer_queue_offset: int = 0
+    master_timer_queue_offset: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
+def has_timer(store: ReadOnlyStore) -> bool:
+    """Return whether a broker kept timer messages of this store in files.
+
+    With timerRocksDBEnable (5.4 and later) they are in a database.
+    """
+    storage, root = store.storage, store.path.root
+    files = (root / TIMER_CHECK_PATH, root / TIMER_LOG)
+    is_there = any(storage.entry(path).kind in (Kind.FILE, Kind.DIRECTORY) for path in files)
+    database = storage.listing(root / SIGN_OF_5_4) if is_there else ()
+    return is_there and not any(entry.size and entry.name.endswith(DATABASE_DATA) for entry in database)
+
+
+def timer_check(store: ReadOnlyStore) -> TimerCheck:
+    """Return the content of timercheck. Raises OSError.
+
+    What a short file lacks is 0, as brokers map the file at its full size; all fields are, if it does not exist.
+    """
+    path = store.path.root / TIMER_CHECK_PATH
+    is_there = store.storage.entry(path).kind is not Kind.MISSING
+    raw = store.storage.read_start(path, TIMER_CHECK.size) if is_there else b""
+    return TimerCheck._make(TIMER_CHECK.struct.unpack_from(raw.ljust(TIMER_CHECK.size, b"\0")))

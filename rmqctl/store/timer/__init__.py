@@ -1,0 +1,1 @@
+"""The files in which a broker of 5.x keeps timer messages until they are due."""

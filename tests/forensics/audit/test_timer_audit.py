@@ -1,0 +1,142 @@
+"""Damage to the timer's files is found, and `rebuild timers` mends it.
+
+What a start then delivers was asked of the real 5.5.0, with 300 messages in flight and each of these kinds of damage.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqctl.forensics.audit.timer_audit import audit_timers
+from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.groups.waiting_timers import timers_by_log, timers_by_queues
+from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.timer.timer_start import timer_start, to_deliver
+from tests.conftest import Golden, Rmqctl, tree_hash
+
+WAITING = 25
+HOUR_MS = 3_600_000
+UNIT = 52 * 30
+LOG, WHEEL, CHECK = "timerlog/00000000000000000000", "timerwheel", "config/timercheck"
+MISSING, NEVER, LENGTH, REPEATS = "timer-files-missing", "timer-undelivered", "timer-file-length", "timer-repeats"
+
+
+def inverted(name: str, at: int, size: int) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        with (root / name).open("r+b") as file:
+            file.seek(at)
+            found = file.read(size)
+            file.seek(at)
+            file.write(bytes(255 - byte for byte in found))
+
+    return damage
+
+
+def cut(name: str, size: int) -> Callable[[Path], None]:
+    return lambda root: os.truncate(root / name, size)
+
+
+def gone(*names: str) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        for name in names:
+            shutil.rmtree(root / name) if (root / name).is_dir() else (root / name).unlink()
+
+    return damage
+
+
+def ahead(root: Path) -> None:
+    with (root / CHECK).open("r+b") as file:
+        (read_ms,) = struct.unpack(">q", file.read(8))
+        file.seek(0)
+        file.write(struct.pack(">q", read_ms + 48 * HOUR_MS))
+
+
+def no_damage(root: Path) -> None:
+    assert root.is_dir()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], dict[str, int]]] = {
+    "none": (no_damage, {}),
+    "timerlog gone": (gone("timerlog"), {MISSING: WAITING}),
+    "both gone": (gone("timerlog", "timerwheel"), {MISSING: WAITING}),
+    "timerwheel gone": (gone("timerwheel"), {}),  # a start makes it anew from timerlog
+    "timercheck gone": (gone(CHECK), {REPEATS: 945}),
+    "timercheck ahead": (ahead, {NEVER: WAITING}),
+    "bad magic": (inverted(LOG, UNIT + 12, 4), {NEVER: WAITING}),
+    "bad size": (inverted(LOG, UNIT, 4), {NEVER: WAITING}),
+    "bad write time": (inverted(LOG, UNIT + 16, 8), {NEVER: WAITING}),
+    "wheel cut": (cut(WHEEL, 20_000_000), {LENGTH: 1}),
+    "timerlog cut": (cut(LOG, 10_400), {LENGTH: 1}),
+    "timerlog empty": (cut(LOG, 0), {LENGTH: 1}),
+    "timercheck zero": (cut(CHECK, 0), {REPEATS: 945}),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_found_and_mended(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    root = golden("broker-550")
+    damage, expected = DAMAGES[name]
+    damage(root)
+    before = tree_hash(root)
+    assert {one.code: one.count for one in found(root)} == expected
+    assert rmqctl("rebuild", root, "timers", "--yes").code == (3 if expected else 0)
+    assert found(root) == []
+    store = ReadOnlyStore(root)
+    waiting = [timer.physical_offset for timer in timers_by_log(store, store.commit_log.end()[0], 1).waiting()]
+    assert sorted(one.message.physical_offset for one in to_deliver(store, timer_start(store))) == waiting
+    assert waiting == [timer.physical_offset for timer in timers_by_queues(store).waiting()]
+    assert len(waiting) == WAITING
+    store.close()
+    assert rmqctl("rebuild", root, "timers", "--dry-run").code == 0
+    if expected:
+        assert rmqctl("undo", root, "--yes").code == 0
+    assert tree_hash(root) == before
+
+
+def test_a_cut_of_the_log_takes_the_timer_along(golden: Golden, rmqctl: Rmqctl) -> None:
+    """Delivered copies behind the cut are gone, and their messages wait again."""
+    root = golden("broker-550")
+    store = ReadOnlyStore(root)
+    copies = [unit.physical_offset for unit in store.queues["timed", 2].units(0, 100)]
+    store.close()
+    assert rmqctl("truncate", root, "--to", copies[1], "--yes").code == 3
+    assert found(root) == []
+    store = ReadOnlyStore(root)
+    to_come = [one.message.physical_offset for one in to_deliver(store, timer_start(store))]
+    assert sorted(to_come) == [timer.physical_offset for timer in timers_by_queues(store).waiting()]
+    assert len(to_come) > len(set(store.queues[TIMER_TOPIC, 0].units(0, 1)))
+    store.close()
+
+
+def test_where_nothing_leads_is_said(golden: Golden, rmqctl: Rmqctl) -> None:
+    """By `queue --timer`, trace, lag, recover and doctor."""
+    root = golden("broker-550")
+    rows = rmqctl("queue", root, "--timer", "timed", "-o", "jsonl")
+    keys = {"dueTimestamp", "dueTime", "topic", "queueId", "uniqKey", "keys", "physicalOffset", "overdue"}
+    assert len(rows.rows()) == WAITING
+    assert {frozenset(row) for row in rows.rows()} == {frozenset(keys)}
+    assert rmqctl("lag", root, "-o", "json").document()["timers"][0]["messages"] == WAITING
+    key = rows.rows()[0]["keys"]
+    assert "nothing leads a broker to it" not in rmqctl("trace", root, "--key", key).out
+    gone("timerlog")(root)
+    assert "25 more messages wait, and nothing leads to them" in rmqctl("queue", root, "--timer").err
+    assert "nothing leads a broker to it" in rmqctl("trace", root, "--key", key).out
+    assert "rebuild the timer's files, for 25 waiting messages" in rmqctl("recover", root, "--dry-run").out
+    doctor = rmqctl("doctor", root)
+    assert f"next: rmqctl rebuild {root} timers --yes" in doctor.out
+    assert rmqctl("queue", root, "timed", 1, "--timer").code == 2
+    assert rmqctl("rebuild", root, "timers", "--all-topics").code == 2
+
+
+def found(root: Path) -> list[Finding]:
+    store = ReadOnlyStore(root)
+    findings = list(audit_timers(store))
+    store.close()
+    return findings
