@@ -116,10 +116,11 @@ CATALOGUE: dict[str, Explanation] = {
         "slave's.",
     ),
     "bad-physical-offset": Explanation(
-        "The record's own physical offset is not the offset where the record lies. These are old bytes of a reused "
-        "file, or the file has a wrong name.",
-        "No broker checks this: brokers serve the record. Compare the name of the file with the names of the files "
-        "before and after it.",
+        "The record's own physical offset is not the offset where the record lies. Many such records in a row are old "
+        "bytes of a reused file, or the file has a wrong name. In one between right ones, the field itself changed.",
+        "No broker checks this: brokers serve the record, by queue and by key, until they build its unit or its index "
+        "entry anew, which then leads elsewhere. `recover` and `rebuild` keep both. For many such records, compare the "
+        "name of the file with the names of the files before and after it.",
     ),
     "bad-port": Explanation(
         "A host of the record has a port outside 0 to 65535: a bit of the record changed. No checksum covers this "

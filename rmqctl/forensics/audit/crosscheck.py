@@ -185,7 +185,7 @@ class QueueCrosscheck:
         A message with right lengths, in its place, has a unit. If a unit points to other damage, the message is lost,
         but the unit is not wrong.
         """
-        message = damage.message_in_its_place
+        message = self._store.message_in_its_place(damage)
         if message is None:
             self._lost.append((damage.physical_offset, damage.end))
             return None

@@ -197,8 +197,8 @@ def examine(
     for item in builder.runs(items):
         if isinstance(item, RecordRun):
             audit.on_messages(item.result)
-        elif isinstance(item, Damage) and item.message_in_its_place is not None:
-            audit.on_messages(builder.of(item.message_in_its_place))
+        elif isinstance(item, Damage) and (message := store.message_in_its_place(item)) is not None:
+            audit.on_messages(builder.of(message))
     return audit.finish()
 
 

@@ -13,6 +13,7 @@ from rmqctl.forensics.doctor.causes import RANK
 from rmqctl.forensics.doctor.group import DamagedRanges, Group
 from rmqctl.forensics.doctor.queue_clues import misnamed_records, other_keys, replaced_file, with_other_tags
 from rmqctl.forensics.finding import Finding
+from rmqctl.format.message import BAD_PHYSICAL_OFFSET
 from rmqctl.logfile.mapped_file_queue import EMPTY_FILE, OFFSET_MAX
 from rmqctl.store.config.config_file import TOPICS_CONFIG
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
@@ -36,7 +37,7 @@ NAMED_CAUSES = {
     "queue-in-both-folders": ("two-queue-types", True),
     "queue-type": ("two-queue-types", True),
     "file-overlap": ("log-file-misplaced", True),
-    "bad-physical-offset": ("log-file-misplaced", True),
+    BAD_PHYSICAL_OFFSET: ("log-file-misplaced", True),
     "bad-port": ("messages-rejected", True),
     "bad-compression": ("messages-rejected", True),
     "bad-queue-offset": ("record-misnumbered", True),
@@ -90,7 +91,7 @@ DEPENDENT = frozenset(
 # findings that follow from a joint of two logs, beside the dependent ones
 OF_JOINT = frozenset({"bad-queue-offset", "twin-queue-offset", "store-times-fall"})
 # findings on a log file that follow from its wrong name
-OF_RENAMED = frozenset({"foreign-file", "bad-physical-offset", "file-gap", "file-overlap", "log-start-missing"})
+OF_RENAMED = frozenset({"foreign-file", BAD_PHYSICAL_OFFSET, "file-gap", "file-overlap", "log-start-missing"})
 # what a queue shows if a crash of the machine took its last pages
 LOST_BY_CRASH = frozenset({MISSING, LENGTH, "unit-hole"})
 # causes of a store whose files are not of one moment
@@ -181,6 +182,8 @@ class _Attribution:
 
     def _named(self, finding: Finding) -> None:
         code, is_each = NAMED_CAUSES[finding.code]
+        if finding.code == BAD_PHYSICAL_OFFSET and finding.count == 1:
+            code = "record-damaged"  # records of another place of the log come in runs, with one error for all
         if code == "config-lost" and finding.path.endswith(TOPICS_CONFIG):
             code, is_each = NAMED_CAUSES["topic-unlisted"]
         covering = self._covering(finding) if code in ("record-damaged", "log-tail-unclean") else None

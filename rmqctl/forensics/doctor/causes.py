@@ -112,8 +112,8 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "record-damaged": CauseKind(
         "The commit log is damaged in {subjects}{places}",
-        "Consumers do not get the damaged messages, or get them with wrong content. All messages after the damage are "
-        "at risk: a start that scans the damage ends the log there.",
+        "Consumers do not get the damaged messages, or get them with wrong content. A start that scans the damage and "
+        "checks for it ends the log there: all messages after it are at risk.",
     ),
     "record-of-another-queue": CauseKind(
         "A record names another queue than the one that leads to it: {subjects}{places}",

@@ -1,7 +1,8 @@
 """The log as it will be after the repair: queues and index are rebuilt from it.
 
-Like a broker, it dispatches records with a wrong body CRC, a wrong property CRC or torn properties. Placeholders stand
-in the place of other damage, if the repair writes them.
+Like a broker, it dispatches records with a wrong body CRC, a wrong property CRC or torn properties. A broker dispatches
+one with a wrong PHYSICALOFFSET to another place, and serves it as long as a unit or an index entry leads to it: here it
+keeps its place. Placeholders stand in the place of other damage, if the repair writes them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from rmqctl.format.cq_unit import DELAY_UNIT_MS
 from rmqctl.format.damage_kinds import codes
-from rmqctl.format.message import BAD_PHYSICAL_OFFSET, Damage
+from rmqctl.format.message import Damage
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 from rmqctl.operations.placeholder.blocks import are_served
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-DISPATCHED = codes(is_dispatched=True)
+DISPATCHED = codes(is_dispatched=True) | codes(is_served=True)
 
 
 class LogCounts(msgspec.Struct):
@@ -133,18 +134,8 @@ class RepairedLog:
                 described = self.builder.take(block.columns())
                 if len(described.messages):
                     yield described
-        elif (message := _dispatched(item)) is not None:
+        elif (message := self._dispatched(item)) is not None:
             yield self.builder.of(message)
-
-    def misplaced(self, item: Blank | Damage | RecordRun) -> DispatchColumns | None:
-        """Return the message of a record with another PHYSICALOFFSET than its place.
-
-        Brokers serve it where a unit leads to it, and dispatch it elsewhere.
-        """
-        if not isinstance(item, Damage) or item.code != BAD_PHYSICAL_OFFSET or item.message is None:
-            return None
-        is_replaced = self._placeholders.of_damage(item.physical_offset) is not None
-        return None if is_replaced else self.builder.of(item.message)
 
     def lose_fillers(self, messages: Rows) -> None:
         """Add the fillers of `recover --keep-going`, which are rollback records."""
@@ -158,7 +149,7 @@ class RepairedLog:
         """
         blocks = self._placeholders.of_damage(damage.physical_offset)
         if blocks is None:
-            if _dispatched(damage) is not None:
+            if self._dispatched(damage) is not None:
                 return
             counts.damages += 1
         elif [block.size for block in blocks] == [damage.size] and blocks[0].is_one_message:
@@ -204,7 +195,5 @@ class RepairedLog:
                 return delay
         return configured[min(max(queue_id, 0), len(configured) - 1)]
 
-
-def _dispatched(damage: Damage) -> Message | None:
-    """Return the message in a damaged place that brokers dispatch, or None."""
-    return damage.message_in_its_place if damage.code in DISPATCHED else None
+    def _dispatched(self, damage: Damage) -> Message | None:
+        return self.store.message_in_its_place(damage) if damage.code in DISPATCHED else None

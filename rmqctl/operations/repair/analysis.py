@@ -34,7 +34,7 @@ from rmqctl.operations.placeholder.blocks import are_served
 from rmqctl.operations.placeholder.planner import Placeholders
 from rmqctl.operations.repair.kept_log import KeptLog
 from rmqctl.operations.repair.missing_files import messages_between
-from rmqctl.operations.repair.notes import has_unit, note_of_gap, notes_of_misplaced, notes_of_renamed
+from rmqctl.operations.repair.notes import note_of_gap, notes_of_misplaced, notes_of_renamed
 from rmqctl.operations.repair.present_start import PresentStart, is_short_file
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
@@ -373,7 +373,7 @@ class RecoveryAnalysis:
             message is not None
             and message.store_timestamp < self.kept.last[1]
             and (message.topic, message.queue_id) in self._store.queues
-            and not has_unit(self._store, message)
+            and self._store.unit_of(message) is None
         )
 
     def _see_excess(self, damage: Damage) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rmqctl.forensics.renamed_files import RenamedFile
-    from rmqctl.format.message import Damage, Message
+    from rmqctl.format.message import Damage
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -44,8 +44,9 @@ def notes_of_misplaced(store: ReadOnlyStore, damages: Iterable[Damage]) -> Itera
     instead.
     """
     without_own_unit: dict[QueueKey, list[int]] = {}
-    for message in (damage.message for damage in damages if damage.code == MISPLACED):
-        if message is not None and not has_unit(store, message):
+    for damage in damages:
+        message = damage.message if damage.code == MISPLACED else None
+        if message is not None and store.message_in_its_place(damage) is None:
             without_own_unit.setdefault((message.topic, message.queue_id), []).append(message.physical_offset)
     unserved = sum(_unled(store.queues.get(key), offsets) for key, offsets in without_own_unit.items())
     if unserved:
@@ -53,7 +54,7 @@ def notes_of_misplaced(store: ReadOnlyStore, damages: Iterable[Damage]) -> Itera
         yield (
             f"{counted(unserved, 'message')} with another PHYSICALOFFSET than their place {stay} in the log, but "
             "no queue leads to "
-            f"{lead}: brokers do not serve {lead}. A file of the log may have a wrong name"
+            f"{lead}: no consumer gets {lead}, and a new index leads elsewhere. A file of the log may have a wrong name"
         )
 
 
@@ -62,15 +63,6 @@ def _unled(queue: UnitQueue | None, physical_offsets: list[int]) -> int:
     for _, units in blocks_of(queue, 0, PLACES_MAX):
         left -= set(units["physicalOffset"][np.isin(units["physicalOffset"], physical_offsets)].tolist())
     return len(left)
-
-
-def has_unit(store: ReadOnlyStore, message: Message) -> bool:
-    """Return whether the unit at the message's queue offset leads to the message.
-
-    Raises OSError.
-    """
-    unit = store.unit(message.topic, message.queue_id, message.queue_offset)
-    return unit is not None and unit.physical_offset == message.physical_offset
 
 
 def notes_of_renamed(found: Iterable[RenamedFile]) -> Iterator[str]:

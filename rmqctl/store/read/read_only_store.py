@@ -6,6 +6,7 @@ A look-up finds a message by physical offset, id, key, queue offset or time.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import cached_property, partial
 from itertools import compress, pairwise
 from pathlib import Path
@@ -316,10 +317,9 @@ class ReadOnlyStore:
         That of a scheduled message is the delivery time in its unit. If no unit points to it, it is the hashCode of
         TAGS.
         """
-        if message.topic == SCHEDULE_TOPIC:
-            unit = self.unit(SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
-            if unit is not None and unit.physical_offset == message.physical_offset:
-                return self._tags_code_of(unit, message)
+        unit = self.unit_of(message) if message.topic == SCHEDULE_TOPIC else None
+        if unit is not None:
+            return self._tags_code_of(unit, message)
         return tags_code(message.properties)
 
     def _tags_code_of(self, unit: CqUnit, message: Message) -> int:
@@ -334,6 +334,27 @@ class ReadOnlyStore:
         """Return the unit at a queue offset of a consume queue, or None."""
         queue = self.queue(topic, queue_id)
         return queue.find(queue_offset) if queue else None
+
+    def unit_of(self, message: Message) -> CqUnit | None:
+        """Return the unit that leads to a message at its queue offset, or None."""
+        unit = self.unit(message.topic, message.queue_id, message.queue_offset)
+        return unit if unit is not None and unit.physical_offset == message.physical_offset else None
+
+    def message_in_its_place(self, damage: Damage) -> Message | None:
+        """Return the message that belongs in a damaged place, or None.
+
+        Its PHYSICALOFFSET shows that it does, or its unit, or an entry of the index. Brokers do not check
+        PHYSICALOFFSET: they serve what units and entries lead to.
+        """
+        found = damage.message_in_its_place
+        if found is None and damage.message is not None:
+            with suppress(OSError, Unreadable):  # the audit of the queue, or of the index, reports it
+                found = damage.message if self._is_led_to(damage.message) else None
+        return found
+
+    def _is_led_to(self, message: Message) -> bool:
+        keys = (message.properties.get(properties.UNIQ_KEY, ""), *properties.keys(message.properties))
+        return self.unit_of(message) is not None or self.index.leads_to(message.physical_offset, message.topic, keys)
 
     def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
         """Yield the messages of `topic` whose UNIQ_KEY or one of KEYS is `key`.

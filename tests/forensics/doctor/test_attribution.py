@@ -73,6 +73,12 @@ def test_what_is_missing_of_the_queues(ends: dict[tuple[str, int], int], code: s
     assert cause.code == code
 
 
+@pytest.mark.parametrize(("count", "code"), [(1, "record-damaged"), (2, "log-file-misplaced")])
+def test_records_of_another_place_come_in_runs(count: int, code: str) -> None:
+    (cause,) = attribute([replace(in_log("bad-physical-offset", 1500), count=count)], FACTS)
+    assert cause.code == code
+
+
 def test_damage_comes_first_and_takes_its_consequences() -> None:
     found = attribute([in_log("bad-magic", 1500), unit("unit-lost-message", 1550), unit("unit-size", 1700, 3)], FACTS)
     assert [(cause.code, len(cause.consequences)) for cause in found] == [("record-damaged", 1), ("queue-damaged", 0)]

@@ -38,7 +38,7 @@ def test_the_log_goes_on_after_it(code: str, which: int, tmp_path: Path, rmqctl:
     dirty = rmqctl("truncate", store, "--dirty", "--dry-run", "-o", "json")
     assert (dirty.code, dirty.document()["maxPhyOffset"], dirty.document()["actions"]) == (0, end, [])
     assert tree_hash(store) == before
-    if code == "bad-property-crc":  # the others have an entry of the index less
+    if code != "torn-properties":  # which have an entry of the index less
         assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"] == []
     assert rmqctl("append", store, "--topic", "OrderPaid", "--body", "next").code == 0
     messages = [item for item in ReadOnlyStore(store).commit_log.scan() if isinstance(item, Message)]

@@ -43,10 +43,9 @@ if TYPE_CHECKING:
 
 BLOCK = 16384  # units
 NO_NUMBER, DROPPED = -(2**32), -(2**33)
-# a message of the queue, in log order; `kind` is 0 for the queue's own messages, else LIGHT, EXCLUDED or MISPLACED
+# a message of the queue, in log order; `kind` is 0 for the queue's own messages, else LIGHT or EXCLUDED
 MESSAGES = row_type("i8 physical_offset queue_offset tags_code store_timestamp", "i4 size traits kind")
-# named in INNER_MULTI_DISPATCH; the same, of a topic that later versions leave out; with another PHYSICALOFFSET
-LIGHT, EXCLUDED, MISPLACED = 1, 2, 3
+LIGHT, EXCLUDED = 1, 2  # named in INNER_MULTI_DISPATCH; the same, of a topic that later versions leave out
 
 
 class PlacedQueues:
@@ -74,18 +73,15 @@ class PlacedQueues:
         """Collect the messages of the next item of the log."""
         for described in self._log.described(item):
             self._put(described)
-        if (misplaced := self._log.misplaced(item)) is not None:
-            self._put(misplaced, MISPLACED)
 
-    def _put(self, described: DispatchColumns, kind: int = 0) -> None:
-        # `kind` is MISPLACED for a message that only an existing unit gives a place
+    def _put(self, described: DispatchColumns) -> None:
         added = [key in self._portions for key in self._keys[len(self._is_wanted) :]]
         self._is_wanted = np.concatenate((self._is_wanted, np.array(added, np.bool_)))
         rows = described.messages[have_units(described.messages)]
         own = rows[self._is_wanted[rows["queue"]]]
         own = own[np.argsort(own["queue"], kind="stable")]
         for part in np.split(own, np.flatnonzero(np.diff(own["queue"])) + 1) if len(own) else ():
-            self._keep(part, kind)
+            self._keep(part)
         for at in rows["physical_offset"][rows["traits"] & MULTI_DISPATCH != 0].tolist():
             for row, is_left_out in self._log.light_rows(at, lambda number: self._keys[number] in self._portions):
                 self._keep(row, EXCLUDED if is_left_out else LIGHT)
@@ -113,7 +109,6 @@ class PlacedQueues:
     def _build(
         self, key: QueueKey, messages: Rows, open_queue: Callable[[QueueCounts], BuiltQueue]
     ) -> BuiltQueue | None:
-        messages = self._without_misplaced(key, messages)
         numbers, dropped = messages["queue_offset"], messages[:0]
         if messages["kind"].any():
             numbers = self._light_numbers(messages, in_order(self._units(key, messages)[0]))
@@ -156,18 +151,6 @@ class PlacedQueues:
             lost = np.flatnonzero(used & ~leads & self._log.lost.are_in(units["physicalOffset"]))
             into_damage += (range(run.place, run.end) for run in _runs(slot + lost))
         return runs, into_damage
-
-    def _without_misplaced(self, key: QueueKey, messages: Rows) -> Rows:
-        """Leave out misplaced messages to which no existing unit leads."""
-        is_misplaced = messages["kind"] == MISPLACED
-        if not is_misplaced.any():
-            return messages
-        stays = ~is_misplaced
-        for run in self._units(key, messages)[0]:
-            stays[run.message : run.message_end] = True
-        messages = messages[stays]
-        messages["kind"][messages["kind"] == MISPLACED] = 0
-        return messages
 
     def _light_numbers(self, messages: Rows, units: Sequence[Run]) -> Numbers:
         """Return the places that dispatch gives a light queue's messages.

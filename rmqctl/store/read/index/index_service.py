@@ -376,6 +376,19 @@ class IndexService:
         times = (file.stored_at(key_hash, phy_offset) for file in self.files)
         return next((time for time in times if time is not None), None)
 
+    def leads_to(self, phy_offset: int, topic: str, keys: Iterable[str]) -> bool:
+        """Return whether an entry for one of the keys leads to a physical offset.
+
+        It is found by bisection. Raises OSError.
+        """
+        hashes = [index_entry.key_hash(topic, key) for key in keys]
+        for file, header in self.files_between(phy_offset, phy_offset + 1):
+            first = file.first_reaching(phy_offset, header.index_count)
+            found = file.entries(first, min(first + len(hashes), header.index_count))
+            if any(entry.phy_offset == phy_offset and entry.key_hash in hashes for entry in found):
+                return True
+        return False
+
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets for a key, newest first.
 

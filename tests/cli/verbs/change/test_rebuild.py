@@ -23,7 +23,7 @@ from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, tree_hash, unpack
 from tests.support.dispatched import index_content, queue_bytes
-from tests.support.file_edits import flip_bits
+from tests.support.file_edits import flip_bits, overwrite
 from tests.support.lock_holder import lock_held
 from tests.support.log_maker import Record, write_log
 
@@ -45,6 +45,19 @@ def test_made_and_taken_back(what: str, golden: Golden, rmqctl: Rmqctl) -> None:
     assert rmqctl("verify", store).code == 0
     assert undo_last(store, WritableStorage(store)) is not None
     assert tree_hash(store) == before
+
+
+def test_a_message_keeps_the_unit_and_the_keys_by_which_brokers_serve_it(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The record's PHYSICALOFFSET is wrong: a broker's own rebuild would lead elsewhere."""
+    store = golden("broker-497")
+    queues, index = queue_bytes(store), index_content(store)
+    overwrite(store, 412109 + 35, b"\0")
+    (finding,) = rmqctl("verify", store, "-o", "json").document()["findings"]
+    assert finding["code"] == "bad-physical-offset"
+    assert rmqctl("recover", store, "--dry-run").code == 0
+    flip_bits(max((store / "index").iterdir()), 4060)
+    assert rmqctl("rebuild", store, "all", "--yes").code == 3
+    assert (queue_bytes(store), index_content(store)) == (queues, index)
 
 
 def test_damaged_queues_and_index_are_whole_again(golden: Golden, rmqctl: Rmqctl) -> None:

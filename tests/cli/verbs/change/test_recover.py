@@ -230,7 +230,7 @@ def test_a_record_with_a_wrong_crc_and_a_wrong_offset_is_settled_once(tmp_path: 
     flip_bits(log, 13921 + 30)  # PHYSICALOFFSET
     assert "13921" in rmqctl("verify", store).out
     with repaired(rmqctl, store) as plan:
-        assert plan["actions"]
+        assert plan["actions"] == []  # the real 4.9.7 serves it by its unit and by its key
 
 
 def test_a_plan_that_changes_nothing_says_what_a_crash_would_lose(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -695,8 +695,8 @@ def test_messages_whose_queue_offsets_others_have_count_as_lost(first: int, tmp_
     assert all(f"{topic}/{queue_id}: {count}" in note for (topic, queue_id), count in lost.items())
 
 
-@pytest.mark.parametrize("has_queues", [True, False])
-def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+@pytest.mark.parametrize("gone", [(), ("consumequeue",), ("consumequeue", "index")])
+def test_messages_behind_a_record_of_another_place_stay(gone: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
     """No broker stops at such a record: it dispatches the place that the record says, and then, without queues, serves
     nothing after it.
 
@@ -708,19 +708,19 @@ def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_pa
     )
     poke(store / "commitlog" / f"{0:020d}", row["physicalOffset"] + PHYSICALOFFSET_OFFSET, "q", 1 << 40)
     (store / "abort").touch()
-    if not has_queues:
-        shutil.rmtree(store / "consumequeue")
+    for folder in gone:
+        shutil.rmtree(store / folder)
     with repaired(rmqctl, store) as plan:
         served = {
             (queue["topic"], queue["queueId"]): queue["maxOffset"] - queue["minOffset"]
             for queue in plan["restart"]["queues"]
         }
         assert (served["audit-log", 2], sum(served.values())) == (
-            (18, 300) if has_queues else (1, 283)
+            (1, 283) if gone else (18, 300)
         )  # the one leads nowhere
         assert plan["restart"]["lost"] == plan["lost"] == {"records": 0, "bytes": 0}
         assert not [note for note in plan["notes"] if "fewer" in note]
-        assert any("another PHYSICALOFFSET" in note for note in plan["notes"]) == (not has_queues)
+        assert any("another PHYSICALOFFSET" in note for note in plan["notes"]) == ("index" in gone)
         (store / "abort").touch()
         again = plan_of(rmqctl, store)["restart"]
         assert (kept(again), again["lost"]["records"]) == (300, 0)
