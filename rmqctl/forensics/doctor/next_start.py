@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.format.damage_kinds import codes
 from rmqctl.format.profile import VERSIONS
 from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.text import counted
@@ -25,6 +26,7 @@ OF_LOG = frozenset(
     }
 )  # fmt: skip
 OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-with-other-tags", "queue-behind"})
+CHECKED = codes(is_checked=True)  # a start that reads this damage ends the log there
 # findings on wrong units that no start of a broker writes again
 KEPT_UNITS = frozenset({"unit-mismatch", "unit-size", "unit-tags-code", "unit-order", "ext-missing"})
 
@@ -111,7 +113,8 @@ def _reach(restart: RestartOutcome, group: Group) -> str:
     begin = int(PurePosixPath(restart.start_file_path).name)
     ends = [end for _, end in group.ranges] or [group.physical_offset + 1]
     if max(ends) <= begin:
-        return f"It begins after {group.physical_offset}: the damage there stays, and a later start can reach it."
+        reach = ", and a later start can reach it" if any(found.code in CHECKED for found in group.findings) else ""
+        return f"It begins after {group.physical_offset}: the damage there stays{reach}."
     is_passed = restart.max_phy_offset > group.physical_offset
     return f"It {'passes over' if is_passed else 'stops at'} the damage at {group.physical_offset}."
 

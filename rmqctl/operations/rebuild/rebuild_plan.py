@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rmqctl.forensics.doctor.queue_clues import other_keys
 from rmqctl.format.checkpoint import CHECKPOINT as CHECKPOINT_LAYOUT
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import PLACES_MAX
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from rmqctl.forensics.finding import Finding
     from rmqctl.operations.rebuild.built_queue import QueueCounts
     from rmqctl.operations.rebuild.rebuild import Rebuild
     from rmqctl.operations.rebuild.strays import Stray
@@ -125,7 +127,7 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
         DataLoss(),
         tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans),
         (*made, *others),
-        notes=tuple(notes_of_strays(result.strays)),
+        notes=(*notes_of_strays(result.strays), *notes_of_other_keys(result.index_findings or ())),
     )
     return with_loss_of_rebuilt(plan, [plan for plan in plans if plan.differ])
 
@@ -188,6 +190,18 @@ def _listed(names: list[str]) -> str:
 def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
     """Return a note on each record for which no queue is created."""
     return (f"{stray}, and makes no queue" for stray in strays)
+
+
+def notes_of_other_keys(of_index: Sequence[Finding]) -> Iterator[str]:
+    """Yield a note on records whose keys have probably changed.
+
+    A new index does not have the old keys.
+    """
+    if offsets := sorted({finding.physical_offset or 0 for finding in other_keys(of_index)}):
+        yield (
+            f"the index has another key than the record at {' and at '.join(map(str, offsets))}, as a hash, and a new "
+            "index does not: keep a copy of index/ first, if the right key is not known"
+        )
 
 
 def built_spans(rebuilt: Iterable[QueuePlan]) -> dict[QueueKey, BuiltSpan]:

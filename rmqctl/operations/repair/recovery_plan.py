@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import Unreadable
 from rmqctl.operations.plan import AddLogFile, RepairPlan
+from rmqctl.operations.rebuild.rebuild_plan import notes_of_other_keys
 from rmqctl.operations.rebuild.timer_files import with_timers
 from rmqctl.operations.repair.analysis import RecoveryAnalysis, RecoveryPolicy
 from rmqctl.operations.repair.leaves import findings_after
@@ -188,7 +189,9 @@ def _planned(
     plan = with_timers(store, plan, policy.threads)
     unchanged = made.misnamed.queues | (asked - plan.queues_to_rebuild)
     leaves = findings_after(store, kept, plan, unchanged) + unplaced
-    return _Try(analysis, replace(plan, leaves=leaves, notes=(*plan.notes, *notes_of_findings(leaves))), now, hangs_at)
+    of_keys = notes_of_other_keys(kept.index_findings) if plan.rebuilds_index else ()
+    notes = (*plan.notes, *of_keys, *notes_of_findings(leaves))
+    return _Try(analysis, replace(plan, leaves=leaves, notes=notes), now, hangs_at)
 
 
 def check_none_set_aside(store: ReadOnlyStore) -> None:

@@ -584,14 +584,19 @@ def test_further_passes_do_not_exceed_the_total(tmp_path: Path, rmqctl: Rmqctl) 
 
 
 def test_a_flipped_bit_of_a_key_is_the_records_not_the_indexs(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    store, key = unpack("broker-497", tmp_path), b"KEYS\x01o1477"
+    store, key = unpack("broker-497", tmp_path), b"KEYS\x01o17 "
     path = next(path for path in (store / "commitlog").iterdir() if key in path.read_bytes())
     data = path.read_bytes()
-    path.write_bytes(data.replace(key, b"KEYS\x01n1477"))
+    path.write_bytes(data.replace(key, b"KEYS\x01n17 "))
     (cause,) = diagnosis(store, rmqctl)["causes"]
     assert (cause["code"], cause["confidence"]) == ("record-with-other-keys", "likely")
     assert path.name in cause["summary"]
-    assert cause["next"] == f"rmqctl dump {store} --around {cause['evidence'][0]['physicalOffset']}"
+    at = cause["evidence"][0]["physicalOffset"]
+    assert cause["next"] == f"rmqctl dump {store} --around {at}"
+    assert cause["restart"]["detail"].endswith(f"It begins after {at}: the damage there stays.")  # no start stops there
+    for verb in (("recover",), ("rebuild", "index")):
+        notes = rmqctl(verb[0], store, *verb[1:], "--dry-run", "-o", "json").document()["notes"]
+        assert any(f"another key than the record at {at}" in note for note in notes)
 
 
 def test_no_offset_is_set_in_a_topic_that_does_not_exist(tmp_path: Path, rmqctl: Rmqctl) -> None:
