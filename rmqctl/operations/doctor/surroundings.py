@@ -8,6 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.forensics.finding import Finding
+from rmqctl.format import properties
+from rmqctl.format.message import Message
 from rmqctl.format.profile import number_of
 from rmqctl.operations.clean.disk_use import disk_use, stops_writing
 from rmqctl.store.config.broker_conf import SIZE_KEYS, BrokerConf, SizeKey, SizeLine
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.consumers.consumer_offsets import StoredOffset
 
 LMQ_SINCE = 4, 9, 3
+UNCOVERED = "no flipped bit in fields without a checksum (rmqctl-store(7))"
 
 
 class WrongSize(NamedTuple):
@@ -182,8 +185,8 @@ def audit_offsets(unread: UnreadOffsets | None) -> Iterator[Finding]:
         yield Finding("lmq-offsets-missing", f"{CONFIG}/{LMQ_CONSUMER_OFFSET}", None, f"{has} {offsets} of {groups}")
 
 
-def assumptions(store: ReadOnlyStore, profile: Profile, asked: str | None) -> list[str]:
-    """Return what no option said, and doctor assumes.
+def assumptions(store: ReadOnlyStore, profile: Profile, asked: str | None, *, is_healthy: bool) -> list[str]:
+    """Return what no option said, or nothing can show, and doctor assumes.
 
     `asked` is the version or profile that the user gave. Raises OSError.
     """
@@ -194,6 +197,9 @@ def assumptions(store: ReadOnlyStore, profile: Profile, asked: str | None) -> li
         found += _unsaid_sizes(store, profile.version)
     if asked in (None, profile.name):
         found.append(f"version {profile.version} (no --broker-version)")
+    first = next((item for item in store.commit_log.scan() if isinstance(item, Message)), None) if is_healthy else None
+    if first is not None and properties.CRC32 not in first.properties:
+        found.append(UNCOVERED)
     return found
 
 

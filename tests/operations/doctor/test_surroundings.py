@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from rmqctl.logfile.system.storage import DiskSpace, Storage
+from rmqctl.operations.doctor.surroundings import UNCOVERED
 from tests.conftest import Rmqctl
 from tests.support.lock_holder import lock_held
 
@@ -85,7 +86,7 @@ def test_a_broker_conf_that_does_not_fit_is_one_cause(
     conf.write_text(f"brokerName=a\n{said}{SLOTS}=100\n")
     words = ("doctor", store, "--broker-conf", conf, "--broker-version", version, "-o", "json")
     document = rmqctl(*words).document()
-    assert document["assumed"] == []
+    assert document["assumed"] == [UNCOVERED] * (not lines)
     assert [cause["code"] for cause in document["causes"]] == ["broker-conf-wrong"] * bool(lines)
     for cause in document["causes"]:
         assert cause["next"] == f"sed -i.bak {' '.join(f'-e {line!r}' for line in lines)} {conf}"
@@ -106,14 +107,22 @@ def test_a_cut_file_is_not_the_fault_of_broker_conf(golden: Golden, tmp_path: Pa
 def test_what_no_option_said_is_said_once(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
     store, conf = golden("497-basic"), tmp_path / "broker.conf"
     assert rmqctl("doctor", store).out.endswith(
-        "; assumed: the defaults of broker.conf (no --broker-conf), version 4.9.7 (no --broker-version)\n"
+        f"; assumed: the defaults of broker.conf (no --broker-conf), version 4.9.7 (no --broker-version), {UNCOVERED}\n"
     )
     conf.write_text(f"{LOG}=65536\n")
     document = rmqctl("doctor", store, "--broker-conf", conf, "--broker-version", "4.9.7", "-o", "json").document()
     assert document["assumed"] == [
         f"{QUEUE}=1000, which broker.conf does not set (default: 6000000)",
         f"{SLOTS}=100, which broker.conf does not set (default: 5000000)",
+        UNCOVERED,
     ]
+
+
+@pytest.mark.parametrize(("name", "is_covered"), [("533-propcrc", True), ("533-basic", False)])
+def test_a_healthy_store_may_have_flipped_bits_that_no_checksum_covers(
+    name: str, is_covered: bool, golden: Golden, rmqctl: Rmqctl
+) -> None:
+    assert (UNCOVERED in rmqctl("doctor", golden(name), "-o", "json").document()["assumed"]) != is_covered
 
 
 @pytest.mark.parametrize("name", ["497-basic", "471-cqext"])

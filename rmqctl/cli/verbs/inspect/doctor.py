@@ -73,8 +73,9 @@ def command(store: Path, profile: Profile | None, output: str, threads: int, wat
     changes nothing in the store.
 
     `doctor` prints one line if the store is healthy. Without --broker-conf or --broker-version, `doctor` says what it
-    assumed. `doctor` exits with 1 if the store is not healthy, and with 4 if some input could not be read. An undamaged
-    store is not healthy if the broker died: the next start of the broker then runs the abnormal recovery.
+    assumed; of a healthy store also that no bit flipped where no checksum shows it. `doctor` exits with 1 if the store
+    is not healthy, and with 4 if some input could not be read. An undamaged store is not healthy if the broker died:
+    the next start of the broker then runs the abnormal recovery.
     """
     check_places([store], {"--watch": watch})
     gauges = MetricsFile("doctor", store, GAUGES)
@@ -118,7 +119,7 @@ def diagnosed(examiner: Examiner, target: str, profile: Profile | None) -> Diagn
     examination = examiner.run()
     diagnosis = diagnose(examination, target, profile_words(profile))
     situation = situation_of(examiner.store, examiner.profile) if examiner.reads_queues else Situation()
-    assumed = assumptions(examiner.store, examiner.profile, profile and profile.label)
+    assumed = assumptions(examiner.store, examiner.profile, profile and profile.label, is_healthy=not diagnosis.causes)
     examiner.store.close()
     return Diagnosed(examination, diagnosis, situation, examiner.profile, assumed)
 
