@@ -72,9 +72,10 @@ class TestWhatIsNoStore:
         store = golden("326-basic")
         assert f"try {store}" in self.one_line(rmqctl, verb, store.parent, 10)
 
-    def test_the_commitlog_folder(self, verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
+    def test_a_part_of_a_store(self, verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
         store = golden("326-basic")
-        assert f"try {store}" in self.one_line(rmqctl, verb, store / "commitlog", 10)
+        for part in ("commitlog", "consumequeue", "config/topics.json"):
+            assert f"try {store}" in self.one_line(rmqctl, verb, store / part, 10)
 
     def test_unreadable(
         self, verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch

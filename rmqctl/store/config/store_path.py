@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,9 +121,10 @@ class StorePath:
         if self.layout in _ONLY_THE_LOG and not log_only:
             verbs = "`info`, `doctor`, `dump`, `trace`, `verify --level 1`, `query --scan` and `query --msg-id`"
             raise LayoutNotSupported(_ONLY_THE_LOG[self.layout], path=root_text(root), hint=f"{verbs} read its log")
-        _check_is_store(
-            root, entries, has_log=any(self.storage.entry(path).kind is Kind.DIRECTORY for path in self.commitlogs)
-        )
+        has_log = any(self.storage.entry(path).kind is Kind.DIRECTORY for path in self.commitlogs)
+        if not (has_log or COMMITLOG in entries or (CONSUMEQUEUE in entries and CHECKPOINT in entries)):
+            why = "it has no commitlog folder" if entries else "the folder is empty"
+            raise _no_store(f"not a message store: {why}", self.storage, root)
 
     def part(self, name: str) -> Path:
         """Return the path of a part of the store, for example `index`."""
@@ -201,9 +203,9 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
     try:
         entry = storage.entry(root)
         if entry.kind is Kind.MISSING:
-            raise NotAStore("no such folder", path=root_text(root))
+            raise _no_store("no such folder", storage, root)
         if entry.kind is not Kind.DIRECTORY:
-            raise NotAStore("this is a file, but a store is a folder", path=root_text(root))
+            raise _no_store("this is a file, but a store is a folder", storage, root)
         return {found.name: found for found in storage.listing(root)}
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}", path=root_text(root)) from error
@@ -245,21 +247,13 @@ def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
     return Layout.COMBINED if has_topics or conf.queues_in_both else Layout.ROCKSDB
 
 
-def _check_is_store(root: Path, entries: dict[str, Entry], *, has_log: bool) -> None:
-    if has_log or COMMITLOG in entries or (CONSUMEQUEUE in entries and CHECKPOINT in entries):
-        return
-    if not entries:
-        raise NotAStore("not a message store: the folder is empty", path=root_text(root))
-    if any(len(name) == 20 and name.isdecimal() for name in entries):
-        raise NotAStore(
-            "not a message store: this looks like its commitlog folder",
-            path=root_text(root),
-            hint=f"try {root_text(root.absolute().parent)}",
-        )
-    if "store" in entries:
-        raise NotAStore(
-            "not a message store: it has no commitlog folder",
-            path=root_text(root),
-            hint=f"try {root_text(root / 'store')}",
-        )
-    raise NotAStore("not a message store: it has no commitlog folder", path=root_text(root))
+def _no_store(what: str, storage: Storage, root: Path) -> NotAStore:
+    """Return the error, with the store that is in the folder `root` or around it."""
+    hint = ""
+    for path in (root / "store", *root.absolute().parents):
+        with suppress(OSError):
+            near = storage_of(path, follow_links=storage.follow_links)
+            if near.entry(path / COMMITLOG).kind is Kind.DIRECTORY:
+                hint = f"try {root_text(path)}"
+                break
+    return NotAStore(what, path=root_text(root), hint=hint)

@@ -66,10 +66,15 @@ def test_a_folder_of_other_things_is_no_store(tmp_path: Path) -> None:
         open_path(tmp_path)
 
 
-def test_the_commitlog_folder_itself_is_no_store_and_the_hint_names_the_store(store: Path) -> None:
-    (store / "commitlog" / f"{0:020d}").touch()
-    with pytest.raises(NotAStore, match="looks like its commitlog folder") as caught:
-        open_path(store / "commitlog")
+@pytest.mark.parametrize(
+    "part", ["commitlog", "index", "consumequeue", "consumequeue/a/0", f"consumequeue/a/0/{0:020d}"]
+)
+def test_a_part_of_a_store_is_no_store_and_the_hint_names_the_store(part: str, store: Path) -> None:
+    (store / "consumequeue" / "a" / "0").mkdir(parents=True)
+    (store / "consumequeue" / "a" / "0" / f"{0:020d}").touch()
+    (store / "index").mkdir()
+    with pytest.raises(NotAStore) as caught:
+        open_path(store / part)
     assert caught.value.hint == f"try {store}"
 
 
