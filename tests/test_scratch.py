@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import rmqctl
 from rmqctl.errors import Unreadable
 from rmqctl.logfile.memory.mapped_memory import Spool
 from rmqctl.scratch import open_folder, temporary_folder
@@ -23,9 +24,13 @@ FULL = (
 )
 # root's Python may lie where only root may read
 AS_USER = "setpriv --inh-caps +dac_read_search --ambient-caps +dac_read_search --clear-groups"
-# the environment of the tests may lie in one of the folders that are hidden
+# the environment of the tests, and rmqctl apart from it, may lie in one of the folders that are hidden
 IN_CONTAINER = """set -e
-mount --bind {prefix} /mnt
+mount -t tmpfs none /mnt
+mkdir -p /mnt/prefix /mnt/code/rmqctl
+mount --bind {prefix} /mnt/prefix
+mount --bind {package} /mnt/code/rmqctl
+mount -o remount,ro /mnt
 for folder in /tmp /var/tmp /dev/shm; do {mount}; done
 {as_user} {rmqctl} verify . >&2
 {as_user} {rmqctl} doctor . >&2
@@ -103,8 +108,9 @@ def test_a_container_without_a_place_to_write(mount: str, uid: int | None, tmp_p
     before = tree_hash(store)
     is_root = os.geteuid() == 0
     as_user = f"{AS_USER} --reuid {uid} --regid {uid}" if uid and is_root else ""
-    script = IN_CONTAINER.format(mount=mount, as_user=as_user, prefix=sys.prefix, rmqctl="/mnt/bin/python -P -m rmqctl")
-    environ = {"PATH": os.environ["PATH"], "HOME": "/proc/nobody"}
+    places = {"prefix": sys.prefix, "package": Path(rmqctl.__file__).parent}
+    script = IN_CONTAINER.format(mount=mount, as_user=as_user, rmqctl="/mnt/prefix/bin/python -P -m rmqctl", **places)
+    environ = {"PATH": os.environ["PATH"], "HOME": "/proc/nobody", "PYTHONPATH": "/mnt/code"}
     command = ["unshare", "--mount", *([] if is_root else ["--map-root-user"]), "sh", "-c", script]
     ended = subprocess.run(command, cwd=store, env=environ, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, tree_hash(store)) == (0, "4\n", before), ended.stderr
