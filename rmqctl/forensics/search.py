@@ -259,6 +259,8 @@ class Search:
                 if following is None:
                     return None
                 item = self._store.commit_log.at(following)
+            if item is not None and stop is not None and item.physical_offset >= stop:  # behind DLedger's header
+                return None
             if item is None or isinstance(item, Damage) or self._has_more_keys(item, start):
                 break
             position = item.end

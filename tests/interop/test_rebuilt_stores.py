@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from rmqctl.cli.main import run
-from tests.conftest import unpack
+from tests.conftest import Rmqctl, unpack
 from tests.interop.readings import Stored, about, read_copies
+from tests.real_store.harness import Geometry, RealRocketMQ
+from tests.real_store.ports import held_port
+from tests.support.file_edits import write_at
 from tests.support.time_look_ups import assert_time_look_ups
 
 pytestmark = pytest.mark.interop
@@ -20,6 +23,8 @@ STORES_OF = {
     "4.9.7": ["497-basic", "497-delay", "497-lmq", "497-crash", "broker-497"],
     "5.3.3": ["533-basic", "533-lmq", "533-longtopic", "533-crash", "broker-533"],
 }
+
+DLEDGER_SIZES = Geometry(commitlog_file_size=1 << 18, queue_file_units=300, index_slots=1000, index_entries=4000)
 
 
 @pytest.mark.parametrize("version", STORES_OF)
@@ -63,3 +68,21 @@ def without_times(answer: dict[str, Any], version: str) -> dict[str, Any]:
             for queue in answer["queues"]
         ],
     }
+
+
+def test_a_dledger_broker_serves_its_rebuilt_queues(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The queues are as the broker wrote them, and its consumers get every message."""
+    root = unpack("broker-550-dledger", tmp_path)
+    queues = root / "consumequeue"
+    written = {path: path.read_bytes() for path in queues.rglob("0*") if path.is_file()}
+    shutil.rmtree(queues / "orders")
+    write_at(queues / "events" / "2" / f"{0:020d}", 27, b"\xff")
+    assert rmqctl("rebuild", root, "queues", "--yes").code == 3
+    assert {path: path.read_bytes() for path in queues.rglob("0*") if path.is_file()} == written
+    with held_port() as port:
+        peers = f"n0-127.0.0.1:{port}"
+    settings = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerPeers": peers, "dLegerSelfId": "n0"}
+    consumed = RealRocketMQ("5.5.0", timeout=90).consume(
+        root, [("anew", "orders", 61), ("anew2", "events", 12)], geometry=DLEDGER_SIZES, settings=settings
+    )
+    assert sum(len(row["offsets"]) for row in consumed) == 73

@@ -351,7 +351,7 @@ def open_store(store: Path, *, log_only: bool = False) -> ReadOnlyStore:
     elif opened.path.layout is Layout.DLEDGER:
         remark(
             f"note: {root_text(store)}: its log is a DLedger group's: entries that the group has not agreed on are "
-            "shown, too. The log alone is checked: not the queues, not the index, and not DLedger's own index"
+            "shown, too. DLedger's own index is not read"
         )
     return opened
 

@@ -187,8 +187,8 @@ class _Attribution:
         if code == "config-lost" and finding.path.endswith(TOPICS_CONFIG):
             code, is_each = NAMED_CAUSES["topic-unlisted"]
         covering = self._covering(finding) if code in ("record-damaged", "log-tail-unclean") else None
-        if self._renamed is not None and code == "checkpoint-wrong":
-            covering = self._renamed
+        if code == "checkpoint-wrong":
+            covering = self._renamed or self._groups.get(("committed-gone", ""))
         if self._joined is not None and finding.code in OF_JOINT:
             self._joined.consequences.append(finding)
             return
@@ -206,6 +206,8 @@ class _Attribution:
         is_unread_log = code == "unreadable-part" and finding.topic is None and bool(finding.size)
         if code == "logs-joined":
             self._joined = group
+        if code == "committed-gone":
+            self._damaged(group, [(finding.physical_offset or 0, OFFSET_MAX)])
         if code in ("record-damaged", "logs-joined") or is_unread_log:
             self._damaged(group, _range_of(finding))
 

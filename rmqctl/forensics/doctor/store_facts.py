@@ -125,7 +125,7 @@ def facts_of(
     """
     codes = {finding.code for finding in findings}
     log = store.commit_log.queue
-    has_queues = store.path.layout in (Layout.FILES, Layout.COMBINED)
+    has_queues = store.path.layout is not Layout.ROCKSDB
     return StoreFacts(
         log_files={file.file_from_offset: file.name for file in log.files},
         log_file_size=log.file_size,

@@ -87,7 +87,7 @@ _MISSING = f"although {store_path.CONFIG}/{TIMER_CHECK} and {TIMER_TOPIC} exist"
 def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
     """Yield what lies beside the parts of the store that rmqctl knows."""
     path, storage = store.path, store.storage
-    only_log = path.layout in (Layout.ROCKSDB, Layout.DLEDGER)
+    only_log = path.layout is Layout.ROCKSDB
     logs = {folder.relative_to(path.root).parts[0] for folder in path.commitlogs if folder.is_relative_to(path.root)}
     for entry in storage.listing(path.root):
         name = entry.name

@@ -122,7 +122,7 @@ class Examiner:
         self._simulation: RestartSimulation | None = None
         self._renamed = RenamedFiles(store.commit_log.queue)
         self._clock = ClockWatch()
-        self._level = LEVEL_ALL if store.path.layout in (Layout.FILES, Layout.COMBINED) else LEVEL_LOG
+        self._level = LEVEL_LOG if store.path.layout is Layout.ROCKSDB else LEVEL_ALL
         self._verification = Verification(store, self._level, threads, self._scan)
 
     @property
@@ -241,7 +241,7 @@ class Examiner:
 
     def _repairs(self) -> Repairs:
         if self._blocked:
-            return Repairs(refused=self._blocked, is_blocked=True)
+            return Repairs(refused=self._blocked, is_blocked=self.store.path.layout is not Layout.DLEDGER)
         try:
             plain = self._plan(keep_going=False)
         except RmqctlError as error:

@@ -139,6 +139,7 @@ COMMANDS = {
     ("timer-gone", "timer-stalled", "timer-refused", "timer-behind", "timer-ahead"),
     ("rmqctl rebuild {target} timers --yes", TIMERS),
 )
+OF_INDEX = frozenset({"index-gone", "index-damaged"})
 KEEP_GOING = " --keep-going"
 APPENDS = "| rmqctl append "
 # commands that a broker would disturb; rmqctl's own exit with 11 while a broker has the store open
@@ -218,9 +219,10 @@ class Prescriber:
             return command.format(**self._places(group, first)), then.format(code=self._code(group))
         refused = self._examination.repairs.refused
         if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
-            if refused and group.code in OF_QUEUES and not self._examination.repairs.is_blocked:
+            part = "queues" if group.code in OF_QUEUES else "index" if group.code in OF_INDEX else ""
+            if refused and part and not self._examination.repairs.is_blocked:
                 return (
-                    f"rmqctl rebuild {self._target} queues --dry-run",
+                    f"rmqctl rebuild {self._target} {part} --dry-run",
                     f"`rmqctl recover` refuses: {refused}. {SHOWN}",
                 )
             why = f"`rmqctl recover` refuses: {refused}. " if refused else ""

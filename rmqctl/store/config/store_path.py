@@ -8,7 +8,7 @@
 | `rocksdbstore/` | 5.4 and later |
 | `consumequeue/CURRENT`, without topics in `consumequeue` | 5.x, storeType=defaultRocksDB: only the log is read |
 | `consumequeue/CURRENT` with topics, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, files and RocksDB: read-only |
-| `dledger-ID/` | brokers of a DLedger group, log in `data/`, a header before each record: only the log is read |
+| `dledger-ID/` | brokers of a DLedger group, log in `data/`, a header before each record: read-only |
 """
 
 from __future__ import annotations
@@ -73,12 +73,6 @@ class Layout(Enum):
     DLEDGER = "DLedger"
 
 
-_ONLY_THE_LOG = {
-    Layout.ROCKSDB: "a RocksDB store: its queues cannot be read",
-    Layout.DLEDGER: "a DLedger store: only its log can be read",
-}
-
-
 def is_rocksdb_name(name: str) -> bool:
     """Return whether `name` is a file name of RocksDB."""
     return name in _ROCKSDB_NAMES or name.startswith(_ROCKSDB_PREFIXES) or name.endswith(_ROCKSDB_SUFFIXES)
@@ -88,8 +82,8 @@ class StorePath:
     """The paths of a store's parts; `root` is the folder of the store.
 
     The layout depends on the files of the store and on `conf`. Raises NotAStore if `root` is not the folder of a store,
-    Unreadable if it cannot be opened, and LayoutNotSupported for DLEDGER or ROCKSDB, unless the caller reads only the
-    log (`log_only`).
+    Unreadable if it cannot be opened, and LayoutNotSupported for ROCKSDB, unless the caller reads only the log
+    (`log_only`).
     """
 
     def __init__(
@@ -118,9 +112,10 @@ class StorePath:
             older = [path for path in self.commitlogs if self.storage.entry(path).kind is not Kind.MISSING]
             self.commitlogs = [*older, self.entries_in]
         self.layout = Layout.DLEDGER if self.entries_in is not None else _layout(self.storage, root, conf)
-        if self.layout in _ONLY_THE_LOG and not log_only:
+        if self.layout is Layout.ROCKSDB and not log_only:
+            what = "a RocksDB store: its queues cannot be read"
             verbs = "`info`, `doctor`, `dump`, `trace`, `verify --level 1`, `query --scan` and `query --msg-id`"
-            raise LayoutNotSupported(_ONLY_THE_LOG[self.layout], path=root_text(root), hint=f"{verbs} read its log")
+            raise LayoutNotSupported(what, path=root_text(root), hint=f"{verbs} read its log")
         has_log = any(self.storage.entry(path).kind is Kind.DIRECTORY for path in self.commitlogs)
         if not (has_log or COMMITLOG in entries or (CONSUMEQUEUE in entries and CHECKPOINT in entries)):
             why = "it has no commitlog folder" if entries else "the folder is empty"
@@ -130,23 +125,24 @@ class StorePath:
         """Return the path of a part of the store, for example `index`."""
         return self.root / name
 
-    def check_can_be_changed(self) -> None:
+    def check_can_be_changed(self, *, log_stays: bool = False) -> None:
         """Raise LayoutNotSupported or BadRequest if rmqctl must not change this store.
 
+        With `log_stays`, only queues and index change.
+
         A broker does not start if RocksDB differs from the store's files, so a store with queues in RocksDB must not be
-        changed. The logs of a DLedger store belong to the DLedger group. A copy with the broker.conf of the original
-        has two logs: a change of the copy must not reach the original's.
+        changed. The log of a DLedger store is its group's; its queues and index are ordinary files. A copy with the
+        broker.conf of the original has two logs: a change of the copy must not reach the original's.
         """
         if self._log_of_other is not None:
             what = f"broker.conf names another store, whose log is {self._log_of_other}: nothing is changed"
             hint = "give a copy of broker.conf with storePathRootDir and storePathCommitLog of this store"
             raise BadRequest(what, path=root_text(self.root), hint=hint)
-        if self.layout is Layout.DLEDGER:
-            what = "a DLedger store is read-only for rmqctl: its log is the group's"
-            raise LayoutNotSupported(
-                what, path=root_text(self.root), hint="`rmqctl verify --level 1` and `rmqctl dump` read it"
-            )
-        if self.layout is not Layout.FILES:
+        if self.layout is Layout.DLEDGER and not log_stays:
+            what = "a DLedger store: rmqctl does not change its log, which is the group's"
+            hint = "`rmqctl rebuild` writes its queues and index anew"
+            raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
+        if self.layout not in (Layout.FILES, Layout.DLEDGER):
             what = (
                 f"a store with queues in {self.layout.value} is read-only for rmqctl: a change would not reach the "
                 "database"

@@ -48,7 +48,7 @@ class ReadOnlyStore:
     directly. No method writes to the store. `foreign` has a Damage for each foreign or unreadable file or folder.
 
     If the queues are only in RocksDB, `queues` is empty. Without `log_only` (for callers that read only the log),
-    LayoutNotSupported is raised for such queues and for a DLedger log. Raises NotAStore or Unreadable.
+    LayoutNotSupported is raised for such queues. Raises NotAStore or Unreadable.
     """
 
     def __init__(

@@ -105,10 +105,10 @@ def test_a_topic_named_current_is_not_rocksdb(store: Path) -> None:
     assert open_path(store).root == store
 
 
-def test_a_dledger_store_is_not_supported(store: Path) -> None:
+def test_a_dledger_store_is_not_changed(store: Path) -> None:
     (store / "dledger-n0").mkdir()
     with pytest.raises(LayoutNotSupported, match="DLedger"):
-        open_path(store)
+        open_path(store).check_can_be_changed()
 
 
 def test_a_file_named_like_dledger_is_not_dledger(store: Path) -> None:

@@ -59,7 +59,7 @@ def check_store(store: ReadOnlyStore) -> None:
 
     Raises BadRequest if the store has no log, and the errors of `check_writable`.
     """
-    check_writable(store)
+    check_writable(store, log_stays=True)
     if not store.commit_log.queue.files:
         raise BadRequest(
             "the store has no commit log file: there is nothing to rebuild from", path=str(store.path.root)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.cli.output.render import print_document, print_line, print_table, remark
 from rmqctl.cli.views.change.repair_view import words_of_loss
 from rmqctl.errors import BadRequest
+from rmqctl.store.config.store_path import Layout
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class RebuildView:
         if self._index is not None:
             self._index_differs = _index_differs(self._index, store, rebuild.result.index_findings)
             self.differs |= self._index_differs
-        if any(queue.differ for queue in self._queues):
+        if store.path.layout is Layout.FILES and any(queue.differ for queue in self._queues):
             self._repair = _with_next_start(store, self._repair, self._queues, profile, threads)
 
     def print_all(self, output: str) -> None:

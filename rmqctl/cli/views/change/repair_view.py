@@ -34,15 +34,15 @@ WORDS_OF_STEPS = {
 }
 
 
-def check_writable(store: ReadOnlyStore) -> None:
+def check_writable(store: ReadOnlyStore, *, log_stays: bool = False) -> None:
     """Check that no broker has the store open, then call `check_complete`."""
     from rmqctl.store.journal.journals import check_not_in_use
 
     check_not_in_use(store.storage, store.path.root)
-    check_complete(store)
+    check_complete(store, log_stays=log_stays)
 
 
-def check_complete(store: ReadOnlyStore) -> None:
+def check_complete(store: ReadOnlyStore, *, log_stays: bool = False) -> None:
     """Check that rmqctl can read all parts of a store that a repair may change.
 
     Raises NeedsRecovery if an earlier change is unfinished. Raises BadRequest if broker.conf and the store have
@@ -54,7 +54,7 @@ def check_complete(store: ReadOnlyStore) -> None:
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
 
     check_none_unfinished(store.storage, store.path.root)
-    store.path.check_can_be_changed()
+    store.path.check_can_be_changed(log_stays=log_stays)
     if looks_like_3x(store):
         raise store_of_3x(store)
     queues = len(store.queues)
