@@ -372,7 +372,8 @@ CATALOGUE: dict[str, Explanation] = {
         "`rmqctl rebuild STORE timers` writes the files anew, and each message is delivered once.",
     ),
     "timer-file-length": Explanation(
-        "timerwheel, or a file of timerlog, has a wrong length. No broker with timerWheelEnable starts.",
+        "timerwheel, or a file of timerlog, has a wrong length, or timerlog ends before the place that timercheck "
+        "names. No broker with timerWheelEnable starts on a file of a wrong length.",
         "`rmqctl rebuild STORE timers` writes the files anew.",
     ),
     "timer-repeats": Explanation(

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.forensics.audit import state_audit
@@ -30,6 +31,7 @@ from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.store.config.store_path import CHECKPOINT
+from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
 from rmqctl.store.journal.journals import CHECKPOINT_VERB, is_as_written
 from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary
@@ -258,10 +260,19 @@ class Verification:
             checkpoint = [finding for finding in checkpoint if finding.code != "checkpoint-behind"]
         self.report.findings += checkpoint
         self.report.findings += state_audit.audit_config(self._store)
-        self.of_timers = list(audit_timers(self._store))
-        self.report.findings += [finding for finding in self.of_timers if finding.code != REPEATED]
+        self._timers()
         self.report.findings += state_audit.audit_controller_files(self._store, end)
         self._log_start(self._queues.expired_units, self._queues.spanning_units)
+
+    def _timers(self) -> None:
+        if any(finding.topic == TIMER_TOPIC for finding in self.report.findings):
+            return  # what is wrong with the timer's queue comes first
+        try:
+            self.of_timers = list(audit_timers(self._store, self._stored.last))
+        except OSError as error:
+            path = self._store.storage.display(Path(error.filename or self._store.path.root))
+            self.report.findings.append(Finding("unreadable", path, None, f"cannot be read: {error.strerror}"))
+        self.report.findings += [finding for finding in self.of_timers if finding.code != REPEATED]
 
     def _log_start(self, expired: int, spanning: int) -> None:
         # a receipt of `rmqctl clean` can explain the start, but whoever writes to the store can forge one

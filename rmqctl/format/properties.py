@@ -63,6 +63,12 @@ def is_wait_store_msg_ok(properties: dict[str, str]) -> bool:
     return properties.get(WAIT, "true").lower() == "true"
 
 
+def real_queue(properties: dict[str, str]) -> tuple[str, int] | None:
+    """Return the topic and queueId to which a delayed message goes, or None."""
+    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
+    return (topic, int(queue_id)) if topic and queue_id.isdecimal() and len(queue_id) < 10 else None
+
+
 @lru_cache(maxsize=4096)
 def hash_code(text: str) -> int:
     """Return `String.hashCode()`, a signed 32-bit integer.

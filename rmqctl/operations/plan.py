@@ -15,13 +15,13 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rmqctl.forensics.groups.waiting_timers import WaitingTimer
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.profile import Profile
     from rmqctl.operations.placeholder.blocks import PlaceholderBlock
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.journal.changes import Change
     from rmqctl.store.read.read_only_store import Fingerprint
+    from rmqctl.store.timer.timer_message import TimerMessage
 
 
 class RebuildQueue(NamedTuple):
@@ -54,8 +54,8 @@ class RebuildIndex(NamedTuple):
 class RebuildTimers(NamedTuple):
     """A step that writes the timer's files anew, for the messages that wait."""
 
-    timers: tuple[WaitingTimer, ...]  # in the order of the log
-    last: WaitingTimer | None  # the last message of the timer's queue
+    timers: tuple[TimerMessage, ...]  # in the order of the log
+    last: TimerMessage | None  # the last message of the timer's queue
     queue_end: int  # of the timer's queue
 
     def describe(self) -> str:

@@ -75,8 +75,11 @@ def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
     path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is not Kind.FILE:
         return
-    read, end = timer_check(store).last_timer_queue_offset, queue_end(store, TIMER_TOPIC, 0)
-    if end is not None and read > end:
+    try:
+        read, end = timer_check(store).last_timer_queue_offset, queue_end(store, TIMER_TOPIC, 0)
+    except OSError:  # `verify` says so
+        return
+    if end is not None and read > end and store.queue(TIMER_TOPIC, 0) is not None:
         detail = f"timerQueueOffset is {read}, the queue of {TIMER_TOPIC} ends at {end}"
         yield Finding(
             "timer-beyond-queue", f"{CONFIG}/{TIMER_CHECK}", None, detail, file_offset=16,

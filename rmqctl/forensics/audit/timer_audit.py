@@ -24,20 +24,20 @@ UNDELIVERED = "timer-undelivered"  # the code of a Finding
 REPEATED = "timer-repeats"  # the code of a Finding
 
 
-def audit_timers(store: ReadOnlyStore) -> Iterator[Finding]:
+def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
     """Yield a finding for messages that never come, and one for those that repeat.
 
     The start is one in time: a message that a broker only passes over because it is more than 7 days late is no
-    finding. Raises OSError.
+    finding. `last_ms` is the store time of the log's last message (ms since 1970). Raises OSError.
     """
-    if not has_timer(store):
+    if not has_timer(store) or store.queue(TIMER_TOPIC, 0) is None:
         return
     start = timer_start(store)
     if start.refused:
         yield Finding("timer-file-length", start.path, None, f"{start.refused}: no broker with timerWheelEnable starts")
         return
-    waiting = timers_by_queues(store).waiting()
-    to_come = [timer.message.physical_offset for timer in to_deliver(store, start)]
+    waiting = timers_by_queues(store, last_ms).waiting()
+    to_come = [timer.physical_offset for timer in to_deliver(store, start)]
     never = sorted({timer.physical_offset for timer in waiting}.difference(to_come))
     if never:
         first = next(timer for timer in waiting if timer.physical_offset == never[0])
@@ -48,7 +48,7 @@ def audit_timers(store: ReadOnlyStore) -> Iterator[Finding]:
         )
         detail = (
             f"{counted(len(never), 'message')} of {len(waiting)} that wait would never be delivered, the first for "
-            f"{first.topic} is due at {rfc3339(first.due_ms)}; {why}"
+            f"{first.topic} is due at {rfc3339(first.due_ms or 0)}; {why}"
         )
         yield Finding(
             MISSING if missing else UNDELIVERED,

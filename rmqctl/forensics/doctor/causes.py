@@ -307,7 +307,7 @@ CAUSES: dict[str, CauseKind] = {
         "A broker never delivers these messages. The log still has them.",
     ),
     "timer-refused": CauseKind(
-        "A file of the timer has a wrong length: {subjects}{places}",
+        "A file of the timer has another length than a broker needs: {subjects}{places}",
         "No broker of 5.x starts on this store, unless timerWheelEnable is false.",
     ),
     "timer-behind": CauseKind(

@@ -11,11 +11,11 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.cq_unit import is_ext_address
-from rmqctl.format.properties import REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
+from rmqctl.format.properties import UNIQ_KEY, real_queue
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Iterator
 
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.format.message import Message
@@ -76,17 +76,8 @@ def _copies(store: ReadOnlyStore, messages: list[Message]) -> dict[Hashable, int
     """Return where the last message like each delayed one is (physical offset)."""
     oldest: dict[QueueKey, int] = {}
     for message in messages:
-        if (key := target(message)) is not None:
+        if (key := real_queue(message.properties)) is not None:
             oldest.setdefault(key, message.physical_offset)
-    return copies(store, oldest)
-
-
-def copies(store: ReadOnlyStore, oldest: Mapping[QueueKey, int]) -> dict[Hashable, int]:
-    """Return where the last message of each identity is in some queues.
-
-    These are physical offsets. Of each queue, only the messages behind its physical offset in `oldest` are read. Raises
-    OSError.
-    """
     return {
         identity(copy): copy.physical_offset
         for key, after in oldest.items()
@@ -111,7 +102,7 @@ def stored_after(store: ReadOnlyStore, key: QueueKey, physical_offset: int) -> I
 
 
 def _has_copy(store: ReadOnlyStore, message: Message, copies: dict[Hashable, int]) -> bool:
-    key = target(message)
+    key = real_queue(message.properties)
     is_skipped = key is None or key[0] == TRANS_HALF_TOPIC or store.is_unread(*key)
     return is_skipped or copies.get(identity(message), -1) > message.physical_offset
 
@@ -122,15 +113,8 @@ def identity(message: Message) -> Hashable:
     A message that waits again, after a further failure of its consumer, has another reconsumeTimes.
     """
     is_waiting = message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
-    queue = target(message) if is_waiting else (message.topic, message.queue_id)
+    queue = real_queue(message.properties) if is_waiting else (message.topic, message.queue_id)
     key = message.properties.get(UNIQ_KEY)
     return (
         queue, key, message.born_timestamp, message.born_host, message.body_crc, message.reconsume_times,
     )  # fmt: skip
-
-
-def target(message: Message) -> QueueKey | None:
-    """Return the queue to which a delayed message goes, or None without one."""
-    queue_id = message.properties.get(REAL_QUEUE_ID, "")
-    topic = message.properties.get(REAL_TOPIC)
-    return (topic, int(queue_id)) if topic is not None and queue_id.isdecimal() and len(queue_id) < 10 else None

@@ -175,14 +175,13 @@ class Lag:
 
     def _due_timers(self) -> dict[str, list[int]]:
         due: dict[str, list[int]] = {}
-        if has_timer(self._store):
-            try:
-                for timer in to_deliver(self._store, timer_start(self._store)):
-                    topic = timer.message.properties.get(REAL_TOPIC, "")
-                    if not topic.startswith(REVIVE_PREFIX):
-                        due.setdefault(topic, []).append(timer.due_ms)
-            except OSError as error:
-                self.problems.append(f"the timer's files: {error.strerror}")
+        try:
+            start = timer_start(self._store, self._store.opened_at) if has_timer(self._store) else None
+            for timer in to_deliver(self._store, start) if start is not None else ():
+                if timer.due_ms is not None and not timer.topic.startswith(REVIVE_PREFIX):
+                    due.setdefault(timer.topic, []).append(timer.due_ms)
+        except OSError as error:
+            self.problems.append(f"the timer's files: {error.strerror}")
         return due
 
     def _queue_lags(self, group: str | None) -> Iterator[QueueLag]:

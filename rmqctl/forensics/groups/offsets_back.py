@@ -102,7 +102,7 @@ def _in_backup(store: ReadOnlyStore, name: str) -> dict[Place, Reached]:
     for key, offsets in table(backup, "offsetTable").items():
         topic, _, group = key.partition("@")
         for queue_id, offset in offsets.items() if isinstance(offsets, dict) else ():
-            if queue_id.isdecimal() and isinstance(offset, int):
+            if queue_id.isdecimal() and len(queue_id) < 10 and isinstance(offset, int):
                 found[group, topic, int(queue_id)] = Reached(offset, f"{name}{BACKUP_SUFFIX} has it")
     return found
 

@@ -7,89 +7,111 @@ deletes the one with that UNIQ_KEY and the same time, and is never delivered its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqctl.forensics.groups.delay_levels import identity, stored_after, target
+from rmqctl.forensics.groups.delay_levels import identity, stored_after
 from rmqctl.format.message import Damage
-from rmqctl.format.properties import TIMER_DELETE_UNIQUE_KEY
+from rmqctl.format.properties import TIMER_OUT_MS
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import is_served
 from rmqctl.store.read.file_scan import RecordRun
-from rmqctl.store.timer.timer_start import delete_keys, due_ms
+from rmqctl.store.timer.timer_message import TimerMessage, timer_message
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-
-class WaitingTimer(NamedTuple):
-    """A timer message that is not delivered."""
-
-    physical_offset: int
-    size: int  # of the record, in bytes
-    due_ms: int  # ms since 1970
-    topic: str  # REAL_TOPIC
-    queue_offset: int  # QUEUEOFFSET
+EARLY_MS = 60_000  # how much a clock may have gone back: no copy is stored before its time
 
 
 class Timers:
     """Finds the timer messages that wait, from messages in the order of the log."""
 
     def __init__(self) -> None:
-        self.last: WaitingTimer | None = None  # in the timer's queue, delivered or not
+        self.last: TimerMessage | None = None  # in the timer's queue, delivered or not
         self.oldest: dict[QueueKey, int] = {}  # by real queue, the physical offset of its first timer message
-        self._waiting: dict[Hashable, tuple[WaitingTimer, tuple[str, str]]] = {}
-        self._deleted: set[tuple[int, str]] = set()
+        self._waiting: dict[Hashable, list[TimerMessage]] = {}
+        self._deleted: set[tuple[int | None, str]] = set()
+        self._dues: dict[QueueKey, list[tuple[int, int, Hashable]]] = {}  # heaps, with names that no longer wait
 
-    def put_timer(self, message: Message) -> None:
+    def put_timer(self, message: Message, queue_offset: int) -> None:
         """Take a message of the timer's queue."""
-        due, real = due_ms(message), target(message)
-        if due is None or real is None:
+        timer = self.last = timer_message(message, queue_offset)
+        if timer.deletes is not None:
+            self._deleted.add((timer.due_ms, timer.deletes))
+        if timer.due_ms is None or not timer.is_deliverable:
             return
-        timer = WaitingTimer(message.physical_offset, message.size, due, real[0], message.queue_offset)
-        self.last = timer
-        if (key := message.properties.get(TIMER_DELETE_UNIQUE_KEY)) is not None:
-            self._deleted.add((due, key))
-            return
-        self.oldest.setdefault(real, message.physical_offset)
-        self._waiting[identity(message)] = timer, delete_keys(message)
+        key, name = (timer.topic, timer.queue_id), _name(message)
+        self.oldest.setdefault(key, timer.physical_offset)
+        # one with the same name is a roll if the name has a UNIQ_KEY, and else another message
+        others = self._waiting.get(name, []) if timer.unique_key is None else []
+        self._waiting[name] = [*others, timer]
+        heappush(self._dues.setdefault(key, []), (timer.due_ms, timer.physical_offset, name))
+
+    def may_be_copy(self, key: QueueKey, stored_ms: int) -> bool:
+        """Return whether a message of a real queue may be a delivered copy.
+
+        `stored_ms` is its store time (ms since 1970).
+        """
+        dues = self._dues.get(key, [])
+        while dues and dues[0][2] not in self._waiting:
+            heappop(dues)
+        return bool(dues) and dues[0][0] <= stored_ms + EARLY_MS
 
     def put_copy(self, message: Message) -> None:
         """Take a message of a real queue, which may be a delivered copy."""
-        key = identity(message)
-        if key in self._waiting and self._waiting[key][0].physical_offset < message.physical_offset:
-            del self._waiting[key]
+        name = _name(message)
+        waiting = self._waiting.get(name)
+        if waiting and waiting[0].physical_offset < message.physical_offset:
+            waiting.pop(0)
+            if not waiting:
+                del self._waiting[name]
 
-    def waiting(self) -> list[WaitingTimer]:
+    def leave_out(self, keys: Iterable[QueueKey]) -> None:
+        """Take all messages to these queues as delivered."""
+        unknown = set(keys)
+        for name, timers in list(self._waiting.items()):
+            if (timers[0].topic, timers[0].queue_id) in unknown:
+                del self._waiting[name]
+
+    def waiting(self) -> list[TimerMessage]:
         """Return the messages that wait, in the order of the log."""
         return sorted(
-            timer
-            for timer, keys in self._waiting.values()
-            if self._deleted.isdisjoint((timer.due_ms, key) for key in keys)
+            (
+                timer
+                for timers in self._waiting.values()
+                for timer in timers
+                if self._deleted.isdisjoint((timer.due_ms, key) for key in timer.delete_keys)
+            ),
+            key=lambda timer: timer.physical_offset,
         )
 
 
-def timers_by_queues(store: ReadOnlyStore) -> Timers:
+def timers_by_queues(store: ReadOnlyStore, last_ms: int) -> Timers:
     """Return the timer messages that the timer's queue leads to.
 
-    One whose real queue cannot be read counts as delivered: its copy may be there. Raises OSError.
+    `last_ms` is the store time of the log's last message (ms since 1970). A message whose real queue cannot be read
+    counts as delivered: its copy may be there. Raises OSError.
     """
     timers, queue, log = Timers(), store.queue(TIMER_TOPIC, 0), store.commit_log
     if queue is not None:
         for unit in queue.units(*queue.min_and_max(log.min_offset)):
             message = log.message_at(unit.physical_offset)
-            real = target(message) if message is not None else None
-            if message is not None and real is not None and not store.is_unread(*real):
-                timers.put_timer(message)
+            if message is not None:
+                timers.put_timer(message, unit.queue_offset)
     for key, after in timers.oldest.items():
         for copy in stored_after(store, key, after):
             timers.put_copy(copy)
+            if not timers.may_be_copy(key, last_ms):
+                break
+    timers.leave_out(key for key in timers.oldest if store.is_unread(*key))
     return timers
 
 
@@ -101,7 +123,7 @@ def timers_by_log(store: ReadOnlyStore, end: int, threads: int) -> Timers:
     timers, builder = Timers(), DispatchRequestBuilder(with_keys=False)
     for message in _messages(store, builder, timers, end, threads):
         if message.topic == TIMER_TOPIC:
-            timers.put_timer(message)
+            timers.put_timer(message, message.queue_offset)
         else:
             timers.put_copy(message)
     return timers
@@ -110,25 +132,31 @@ def timers_by_log(store: ReadOnlyStore, end: int, threads: int) -> Timers:
 def _messages(
     store: ReadOnlyStore, builder: DispatchRequestBuilder, timers: Timers, end: int, threads: int
 ) -> Iterator[Message]:
-    # the messages of the timer's queue, and of each real queue behind its first timer message
+    # the messages of the timer's queue, and those that may be delivered copies
     log = store.commit_log
+
+    def is_asked(key: QueueKey, stored_ms: int) -> bool:
+        return key[0] == TIMER_TOPIC or timers.may_be_copy(key, stored_ms)
+
     for item in builder.scan(log, threads=threads):
         if item.physical_offset >= end:
             break
         if isinstance(item, Damage) and item.message is not None and is_served(item):
-            if _is_followed(timers, (item.message.topic, item.message.queue_id)):
+            if is_asked((item.message.topic, item.message.queue_id), item.message.store_timestamp):
                 yield item.message
         elif isinstance(item, RecordRun):
             rows = item.result.messages
-            followed = [number for number in np.unique(rows["queue"]) if builder.keys[number][0] == TIMER_TOPIC]
-            if not followed and not timers.oldest:
+            if not timers.oldest and not any(builder.keys[at][0] == TIMER_TOPIC for at in np.unique(rows["queue"])):
                 continue
-            for physical_offset, number in zip(rows["physical_offset"].tolist(), rows["queue"].tolist(), strict=True):
-                if physical_offset < end and _is_followed(timers, builder.keys[number]):
+            columns = (rows[name].tolist() for name in ("physical_offset", "queue", "store_timestamp"))
+            for physical_offset, number, stored_ms in zip(*columns, strict=True):
+                if physical_offset < end and is_asked(builder.keys[number], stored_ms):
                     message = log.message_at(physical_offset)
                     if message is not None:
                         yield message
 
 
-def _is_followed(timers: Timers, key: QueueKey) -> bool:
-    return key[0] == TIMER_TOPIC or key in timers.oldest
+def _name(message: Message) -> Hashable:
+    # what a timer message and its copy have in common
+    found = message.properties
+    return identity(message), found.get(TIMER_OUT_MS)

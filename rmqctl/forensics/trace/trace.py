@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import MsgspecError
 
+from rmqctl.forensics.groups.waiting_timers import timers_by_queues
 from rmqctl.forensics.trace import links
 from rmqctl.forensics.trace.groups import GroupState, group_states
 from rmqctl.forensics.trace.key_search import TOPIC_NAMES, IndexedPlace, KeySearch
@@ -43,6 +44,7 @@ from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import TIMER_TOPIC, TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 from rmqctl.store.read.timer_check import has_timer
+from rmqctl.store.timer.timer_message import MS_MAX
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
 
 if TYPE_CHECKING:
@@ -128,7 +130,7 @@ class Trace:
         self._client_records_at: dict[tuple[int, int], bool] = {}
         self._of_searches: dict[int, _Found] = {}
         self._groups: dict[int, ConsumerGroups] = {}
-        self._timers: dict[int, set[int]] = {}  # by store, the physical offsets of the messages that its timer delivers
+        self._timers: dict[int, set[int]] = {}  # by store, the physical offsets of the messages that its timer leaves
         self.left_out = 0
         self.missing: list[str] = []
         self.other_topics: list[str] = []
@@ -335,9 +337,10 @@ class Trace:
         if last is None or store is None or not has_timer(store):
             return False
         if last.store not in self._timers:
-            to_come = to_deliver(store, timer_start(store))
-            self._timers[last.store] = {timer.message.physical_offset for timer in to_come}
-        return last.message.physical_offset not in self._timers[last.store]
+            waiting = {timer.physical_offset for timer in timers_by_queues(store, MS_MAX).waiting()}
+            to_come = {timer.physical_offset for timer in to_deliver(store, timer_start(store))}
+            self._timers[last.store] = waiting - to_come
+        return last.message.physical_offset in self._timers[last.store]
 
     def _group_states(self, stages: list[Stage], scan: LogScan) -> list[GroupState]:
         if scan.number not in self._groups:

@@ -13,6 +13,7 @@ and nothing else (asked of 5.5.0):
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqctl.errors import BadRequest
 from rmqctl.forensics.groups.waiting_timers import timers_by_log
 from rmqctl.format.properties import hash_code
-from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, MappedFileQueue
-from rmqctl.logfile.system.storage import Kind
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import RebuildTimers, Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
@@ -32,7 +33,7 @@ from rmqctl.store.config.store_path import CONFIG, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.journal.changes import Delete, Install
 from rmqctl.store.read.timer_check import TIMER_CHECK, TIMER_CHECK_PATH, TIMER_CHECK_SIZE, has_timer, timer_check
-from rmqctl.store.timer.timer_start import END, timer_start, to_deliver
+from rmqctl.store.timer.timer_start import END, log_file_size, timer_start, to_deliver
 from rmqctl.store.timer.timer_units import (
     BLANK_MAGIC,
     BLANK_SIZE,
@@ -54,24 +55,25 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.read.timer_check import TimerCheck
 
-SECOND_MS = 1000
-OVERDUE_MS = 3 * 86_400_000  # how long ago an overdue message's second may be
-AHEAD_MS = 7 * 86_400_000
+OVERDUE_SLOTS = 3 * 86_400  # how long ago an overdue message's slot may be
+AHEAD_SLOTS = 7 * 86_400
+SNAPSHOT = re.compile(rf"{TIMER_WHEEL}\.[0-9]{{1,19}}")  # of the wheel, by timerWheelSnapshotFlush of 5.4
+Units = np.ndarray[tuple[int], np.dtype[np.void]]
+Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def timer_step(store: ReadOnlyStore, planned: ReadOnlyStore, end: int, threads: int, now_ms: int = 0) -> Step | None:
     """Return the step that makes a start deliver each waiting message once.
 
-    None if it does so anyway.
-    `planned` is the store after the other steps of a plan, whose log ends at the physical offset `end`. `now_ms` is the
-    time of the start, in ms since 1970; 0: in time for all messages. Raises OSError.
+    None if it does so anyway. `planned` is the store after the other steps of a plan, whose log ends at the physical
+    offset `end`. `now_ms` is the time of the start, in ms since 1970; 0: in time for all messages. Raises OSError.
     """
     if not has_timer(store):
         return None
     timers = timers_by_log(planned, end, threads)
     start, queue = timer_start(planned, now_ms), planned.queue(TIMER_TOPIC, 0)
     waiting = timers.waiting()
-    to_come = sorted(timer.message.physical_offset for timer in to_deliver(planned, start))
+    to_come = sorted(timer.physical_offset for timer in to_deliver(planned, start))
     is_read = queue is not None or timers.last is None or start.queue_offset > timers.last.queue_offset
     behind = sum(unit.physical_offset >= end for unit in start.units)
     if to_come == [timer.physical_offset for timer in waiting] and is_read and not behind and not start.refused:
@@ -89,12 +91,16 @@ def timer_step(store: ReadOnlyStore, planned: ReadOnlyStore, end: int, threads: 
 def with_timers(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> RepairPlan:
     """Return `plan` with a step for the timer's files, if they need one.
 
-    The log is read once if the store has timers. Raises OSError.
+    The log is read once if the store has timers. Timer files that cannot be read are left alone.
     """
-    if not has_timer(store):
-        return plan
-    with closing(planned_store(store, plan.steps)) as planned:
-        step = timer_step(store, planned, plan.max_phy_offset, threads)
+    try:
+        if not has_timer(store):
+            return plan
+        with closing(planned_store(store, plan.steps)) as planned:
+            step = timer_step(store, planned, plan.max_phy_offset, threads)
+    except OSError as error:
+        note = f"the timer's files stay as they are: {error.filename} cannot be read: {error.strerror}"
+        return replace(plan, notes=(*plan.notes, note))
     return plan if step is None else replace(plan, steps=(*plan.steps, step))
 
 
@@ -104,11 +110,12 @@ def timer_changes(store: ReadOnlyStore, action: RebuildTimers, staging: Path, no
     `now_ms` is the present time, in ms since 1970. Raises OSError.
     """
     storage = WritableStorage(staging, beneath=store.path.root)
-    files = MappedFileQueue(store.storage, [store.path.root / TIMER_LOG], store.conf.timer_log_file_size)
-    file_size = files.file_size or TIMER_LOG_FILE_SIZE
-    units, read_ms = _units(action, now_ms // SECOND_MS * SECOND_MS)
+    file_size, precision = log_file_size(store) or TIMER_LOG_FILE_SIZE, store.conf.timer_precision_ms
+    if file_size < TIMER_UNIT.size + BLANK_SIZE:
+        raise BadRequest(f"mappedFileSizeTimerLog={file_size}: no unit of timerlog fits", path=store.conf.path)
+    units, read_ms = _units(action, now_ms, precision)
     positions = _positions(len(units), file_size)
-    slots = _chained(units, positions)
+    slots = _chained(units, positions, precision)
     end = int(positions[-1]) + TIMER_UNIT.size if len(units) else 0
     storage.make_folder(staging / TIMER_LOG)
     for base in range(0, max(end, 1), file_size):
@@ -125,44 +132,43 @@ def timer_changes(store: ReadOnlyStore, action: RebuildTimers, staging: Path, no
     raw = TIMER_CHECK.struct.pack(*check).ljust(TIMER_CHECK_SIZE, b"\0")
     storage.replace_file(staging / TIMER_CHECK_PATH, raw)
     for entry in store.storage.listing(store.path.root):
-        if entry.name.startswith(f"{TIMER_WHEEL}.") and entry.kind is Kind.FILE:  # a snapshot of 5.4 and later
+        if SNAPSHOT.fullmatch(entry.name):
             yield Delete(entry.name)
     yield from (Install(path, staging, path) for path in (TIMER_LOG, TIMER_WHEEL, TIMER_CHECK_PATH))
 
 
-def _units(action: RebuildTimers, now_ms: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.void]], int]:
+def _units(action: RebuildTimers, time_ms: int, precision: int) -> tuple[Units, int]:
     """Return the units without their places, and lastReadTimeMs."""
-    ahead = now_ms + AHEAD_MS
-    seconds = [min(max(one.due_ms // SECOND_MS * SECOND_MS, now_ms - OVERDUE_MS), ahead) for one in action.timers]
-    read_ms = min((now_ms, *seconds))
+    now_ms = time_ms // precision * precision
+    first, ahead = now_ms - OVERDUE_SLOTS * precision, now_ms + AHEAD_SLOTS * precision
+    times = [min(max((one.due_ms or 0) // precision * precision, first), ahead) for one in action.timers]
+    read_ms = min((now_ms, *times))
     timers = [*action.timers]
     if action.last is not None and action.last not in timers[-1:]:
         timers.append(action.last)
-        seconds.append(read_ms - SECOND_MS)
+        times.append(read_ms - precision)
     units = np.zeros(len(timers), UNITS)
     units["size"] = TIMER_UNIT.size
-    units["magic"] = [MAGIC_PUT | MAGIC_ROLL if second == ahead else MAGIC_PUT for second in seconds]
+    units["magic"] = [MAGIC_PUT | MAGIC_ROLL if time == ahead else MAGIC_PUT for time in times]
     units["currWriteTime"] = now_ms
-    units["delayTime"] = np.array(seconds, np.int64) - now_ms
+    units["delayTime"] = np.array(times, np.int64) - now_ms
     units["offsetPy"] = [timer.physical_offset for timer in timers]
     units["sizePy"] = [timer.size for timer in timers]
     units["hashCodeOfRealTopic"] = [hash_code(timer.topic) for timer in timers]
     return units, read_ms
 
 
-def _positions(count: int, file_size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _positions(count: int, file_size: int) -> Numbers:
     """Return where units are in timerlog: each file ends with a blank."""
     in_a_file = (file_size - BLANK_SIZE) // TIMER_UNIT.size
     numbers = np.arange(count)
     return numbers // in_a_file * file_size + numbers % in_a_file * TIMER_UNIT.size
 
 
-def _chained(
-    units: np.ndarray[tuple[int], np.dtype[np.void]], positions: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> dict[int, tuple[int, int, int]]:
+def _chained(units: Units, positions: Numbers, precision: int) -> dict[int, tuple[int, int, int]]:
     # returns, for each second, the first and the last position and the number of units
     slots: dict[int, tuple[int, int, int]] = {}
-    seconds = ((units["currWriteTime"] + units["delayTime"]) // SECOND_MS).tolist()
+    seconds = ((units["currWriteTime"] + units["delayTime"]) // precision).tolist()
     before = []
     for second, position in zip(seconds, positions.tolist(), strict=True):
         first, last, count = slots.get(second, (position, END, 0))
@@ -177,8 +183,8 @@ def _write_log_file(
     folder: Path,
     base: int,
     file_size: int,
-    units: np.ndarray[tuple[int], np.dtype[np.void]],
-    positions: np.ndarray[tuple[int], np.dtype[np.int64]],
+    units: Units,
+    positions: Numbers,
 ) -> None:
     first, after = np.searchsorted(positions, [base, base + file_size]).tolist()
     raw = units[first:after].tobytes()

@@ -66,6 +66,7 @@ class BrokerConf(NamedTuple):
     consumequeue_ext_file_size: int | None = None
     batchconsumequeue_file_size: int | None = None
     timer_log_file_size: int | None = None
+    timer_precision_ms: int = 1000
     index_slots: int | None = None
     index_entries: int | None = None
     index_enabled: bool = True
@@ -115,6 +116,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         consumequeue_ext_file_size=ext_size or (CQ_EXT_FILE_SIZE if has_extensions else None),
         batchconsumequeue_file_size=_batch_queue_size(size_of["batchconsumequeue_file_size"], path),
         timer_log_file_size=said.number("mappedFileSizeTimerLog"),
+        timer_precision_ms=said.number("timerPrecisionMs") or 1000,
         index_slots=size_of["index_slots"],
         index_entries=said.number("maxIndexNum"),
         index_enabled=said.text("messageIndexEnable").lower() != "false",

@@ -41,7 +41,8 @@ class DelayOffsets:
             hint = "put a good copy there; without any, all delayed messages that are still there are delivered again"
             raise Unreadable(config.problem, path=str(config.path), hint=hint)
         known = table(config, "offsetTable").items()
-        self._offsets = {int(level): offset for level, offset in known if level.isdecimal() and isinstance(offset, int)}
+        levels = [(level, offset) for level, offset in known if level.isdecimal() and len(level) < 10]
+        self._offsets = {int(level): offset for level, offset in levels if isinstance(offset, int)}
         self._version = self._version_of(table(config, "dataVersion")) if profile.versions_delay_offsets else None
         self._updates = 0
         self._written = True

@@ -7,12 +7,13 @@ Brokers up to 5.0.0 write the first 32 bytes.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.layout import Field, Layout
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import config_file
-from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4, TIMER_LOG
+from rmqctl.store.config.store_path import CONFIG, TIMER_LOG
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -31,7 +32,6 @@ TIMER_CHECK = Layout(
 )
 TIMER_CHECK_SIZE = 4096
 TIMER_CHECK_PATH = f"{CONFIG}/{config_file.TIMER_CHECK}"
-DATABASE_DATA = (".sst", ".log")  # suffixes of RocksDB's files with data
 if TIMER_CHECK.size != 56:
     raise AssertionError("56 bytes of timercheck are used")
 __doc__ = (__doc__ or "").format(table=TIMER_CHECK.table())
@@ -52,13 +52,13 @@ class TimerCheck(NamedTuple):
 def has_timer(store: ReadOnlyStore) -> bool:
     """Return whether a broker kept timer messages of this store in files.
 
-    With timerRocksDBEnable (5.4 and later) they are in a database.
+    With timerRocksDBEnable (5.4 and later) timerlog has no file, and timercheck no lastTimerLogFlushPos. Raises
+    OSError.
     """
-    storage, root = store.storage, store.path.root
-    files = (root / TIMER_CHECK_PATH, root / TIMER_LOG)
-    is_there = any(storage.entry(path).kind in (Kind.FILE, Kind.DIRECTORY) for path in files)
-    database = storage.listing(root / SIGN_OF_5_4) if is_there else ()
-    return is_there and not any(entry.size and entry.name.endswith(DATABASE_DATA) for entry in database)
+    folder = store.storage.entry(store.path.root / TIMER_LOG)
+    is_there = folder.kind is Kind.DIRECTORY and bool(store.storage.listing(folder.path))
+    is_odd = folder.kind not in (Kind.DIRECTORY, Kind.MISSING)
+    return is_there or is_odd or timer_check(store).last_timer_log_flush_pos != 0
 
 
 def timer_check(store: ReadOnlyStore) -> TimerCheck:
@@ -66,7 +66,8 @@ def timer_check(store: ReadOnlyStore) -> TimerCheck:
 
     What a short file lacks is 0, as brokers map the file at its full size; all fields are, if it does not exist.
     """
-    path = store.path.root / TIMER_CHECK_PATH
-    is_there = store.storage.entry(path).kind is not Kind.MISSING
-    raw = store.storage.read_start(path, TIMER_CHECK.size) if is_there else b""
+    entry = store.storage.entry(store.path.root / TIMER_CHECK_PATH)
+    if entry.kind not in (Kind.FILE, Kind.MISSING):
+        raise OSError(errno.EINVAL, f"{entry.kind.value}, not a file", str(entry.path))
+    raw = store.storage.read_start(entry.path, TIMER_CHECK.size) if entry.kind is Kind.FILE else b""
     return TimerCheck._make(TIMER_CHECK.struct.unpack_from(raw.ljust(TIMER_CHECK.size, b"\0")))

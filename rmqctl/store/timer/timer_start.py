@@ -9,23 +9,26 @@ The rules are those of TimerMessageStore.recover and dequeue (5.0.0 to 5.5.1):
 3. The timer's queue is read from the message of timerlog's last unit on, or from masterTimerQueueOffset if that is
    less: these messages get new units, and what is due at once is delivered at once.
 
-A second more than 7 days ago is passed over.
+A second (timerPrecisionMs) more than 7 days ago is passed over.
 """
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqctl.format.properties import REAL_TOPIC, TIMER_DELETE_UNIQUE_KEY, TIMER_OUT_MS, UNIQ_KEY
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+from rmqctl.logfile.mapped_file_queue import JAVA_INT_MAX, MappedFileQueue
 from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE
 from rmqctl.store.config.store_path import TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.read.commit_log import UNREADABLE
 from rmqctl.store.read.timer_check import TimerCheck, timer_check
+from rmqctl.store.timer.timer_message import TimerMessage, timer_message
 from rmqctl.store.timer.timer_units import (
     BLANK_MAGIC,
     BLANK_SIZE,
@@ -39,11 +42,11 @@ from rmqctl.store.timer.timer_units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqctl.format.message import Message
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-LATE_MS = 7 * 86_400_000 - 60_000  # a broker passes over seconds that are longer ago
+LATE_SLOTS = 7 * 86_400 - 60  # a broker passes over slots that are longer ago
+BLOCK = 52 * 80_000  # bytes of timerlog that are read at once
 QUEUE_OFFSETS_TRIED = 20_000  # TimerMessageStore.reviseQueueOffset
 MAGIC_BITS = 0xF
 END = -1  # prevPos of a second's first unit
@@ -55,14 +58,6 @@ class TimerUnit(NamedTuple):
     physical_offset: int  # of the record in the commit log
     size: int  # of the record
     is_roll: bool  # the broker stores the message again; it is due later
-
-
-class TimerMessage(NamedTuple):
-    """A message of the timer's queue, to be delivered when it is due."""
-
-    message: Message
-    queue_offset: int
-    due_ms: int  # TIMER_OUT_MS, ms since 1970
 
 
 @dataclass
@@ -82,27 +77,27 @@ class TimerStart:
 def timer_start(store: ReadOnlyStore, now_ms: int = 0) -> TimerStart:
     """Simulate the timer's start at `now_ms` (ms since 1970).
 
-    With 0, it starts in time for all messages. Raises OSError.
+    With 0, it starts in time for all messages. Raises OSError, also if a part is a link out of the store, or of
+    another kind than a broker makes it.
     """
     check = timer_check(store)
-    start = TimerStart(check, now_ms)
-    folder = store.path.root / TIMER_LOG
-    log = MappedFileQueue(store.storage, [folder], store.conf.timer_log_file_size)
+    start, precision = TimerStart(check, now_ms), store.conf.timer_precision_ms
+    log = _timer_log(store)
     start.path, start.refused = _refused(store, log, check.last_timer_log_flush_pos)
+    if start.refused:
+        return start
     wheel = _wheel(store)
-    start.log_end = _revise(log, check.last_timer_log_flush_pos, wheel)
+    start.log_end = _revise(log, check.last_timer_log_flush_pos, wheel, precision)
     start.queue_offset = _queue_offset(store, log, start)
-    read_ms = max(check.last_read_time_ms, now_ms - LATE_MS)
+    read_ms = max(check.last_read_time_ms, now_ms - LATE_SLOTS * precision)
     queue = store.queue(TIMER_TOPIC, 0)
     reads_again = queue is not None and start.queue_offset < queue.max_offset
-    seconds = sorted((second, last) for second, last in wheel.values() if second * 1000 >= read_ms)
-    for second, last in seconds:
+    for second, last in sorted(slot for slot in wheel.values() if slot[0] * precision >= read_ms):
         chain, goes_on = _chain(log, last, start.log_end)
         if goes_on and reads_again:
+            time = rfc3339(second * precision)
             start.path = TIMER_LOG
-            start.stuck = (
-                f"its units end at {start.log_end}, and {TIMER_WHEEL} leads further for {rfc3339(second * 1000)}"
-            )
+            start.stuck = f"its units end at {start.log_end}, and {TIMER_WHEEL} leads further for {time}"
             break
         start.units += chain
     return start
@@ -119,50 +114,56 @@ def to_deliver(store: ReadOnlyStore, start: TimerStart) -> Iterator[TimerMessage
     found: list[tuple[TimerMessage, bool]] = []  # and whether the broker stores it again first
     for unit in start.units:
         message = log.message_at(unit.physical_offset)
-        if message is not None and message.size == unit.size and (due := due_ms(message)) is not None:
-            found.append((TimerMessage(message, message.queue_offset, due), unit.is_roll))
+        if message is not None and message.size == unit.size:
+            found.append((timer_message(message, message.queue_offset), unit.is_roll))
     if queue is not None and not start.stuck:
         begin, end = queue.min_and_max(log.min_offset)
         for cq_unit in queue.units(max(begin, start.queue_offset), end):
             message = log.message_at(cq_unit.physical_offset)
-            if message is not None and (due := due_ms(message)) is not None:
-                found.append((TimerMessage(message, cq_unit.queue_offset, due), False))
-    deleted = {(timer.due_ms, timer.message.properties.get(TIMER_DELETE_UNIQUE_KEY)) for timer, _ in found}
+            if message is not None:
+                found.append((timer_message(message, cq_unit.queue_offset), False))
+    deleted = {(timer.due_ms, timer.deletes) for timer, _ in found}
     for timer, is_roll in found:
-        if TIMER_DELETE_UNIQUE_KEY in timer.message.properties:
+        if timer.due_ms is None or not timer.is_deliverable:
             continue
         is_late_roll = is_roll and timer.due_ms < start.now_ms  # then it comes before what deletes it
-        if is_late_roll or deleted.isdisjoint((timer.due_ms, key) for key in delete_keys(timer.message)):
+        if is_late_roll or deleted.isdisjoint((timer.due_ms, key) for key in timer.delete_keys):
             yield timer
 
 
-def due_ms(message: Message) -> int | None:
-    """Return when a timer message is due, in ms since 1970.
+def log_file_size(store: ReadOnlyStore) -> int | None:
+    """Return the size of timerlog's files in bytes.
 
-    None if its TIMER_OUT_MS is not a number.
+    It is that of broker.conf, or that of the files if none of them was cut; otherwise None. Raises OSError.
     """
-    due = message.properties.get(TIMER_OUT_MS, "")
-    return int(due) if due.isascii() and due.isdecimal() and len(due) < 20 else None
+    log = _timer_log(store)
+    _, refused = _refused(store, log, timer_check(store).last_timer_log_flush_pos)
+    return store.conf.timer_log_file_size or (log.file_size if log.files and not refused else None) or None
 
 
-def delete_keys(message: Message) -> tuple[str, str]:
-    """Return both forms of TIMER_DEL_UNIQKEY for a message.
-
-    It is the UNIQ_KEY, with REAL_TOPIC before it in 5.3.1 to 5.3.4, and by appendTopicForTimerDeleteKey in 5.4.
-    """
-    key = message.properties.get(UNIQ_KEY, "")
-    return key, f"{message.properties.get(REAL_TOPIC)}+{key}"
+def _timer_log(store: ReadOnlyStore) -> MappedFileQueue:
+    for name, kind in ((TIMER_LOG, Kind.DIRECTORY), (TIMER_WHEEL, Kind.FILE)):
+        entry = store.storage.entry(store.path.root / name)
+        if entry.kind not in (kind, Kind.MISSING):
+            raise OSError(errno.EINVAL, f"{entry.kind.value}, not a {kind.value}", str(entry.path))
+    log = MappedFileQueue(store.storage, [store.path.root / TIMER_LOG], store.conf.timer_log_file_size)
+    unread = next((damage for damage in log.foreign if damage.code in UNREADABLE), None)
+    if unread is not None:
+        raise OSError(errno.EINVAL, unread.detail, unread.path)
+    return log
 
 
 def _refused(store: ReadOnlyStore, log: MappedFileQueue, flushed: int) -> tuple[str, str]:
-    """Return a file with a wrong length, and the reason; both are empty without one."""
+    """Return a file that no broker loads, and why; both are empty without one."""
     wheel = store.storage.entry(store.path.root / TIMER_WHEEL)
     if wheel.kind is Kind.FILE and wheel.size not in (0, WHEEL_SIZE):
         return TIMER_WHEEL, f"it has {wheel.size} bytes instead of {WHEEL_SIZE}"
     for file in log.files:
+        if file.size_on_disk > JAVA_INT_MAX:
+            return file.name, f"it has {file.size_on_disk} bytes, more than a file of timerlog can have"
         if file.size_on_disk != log.file_size:
             return file.name, f"it has {file.size_on_disk} bytes instead of {log.file_size}"
-    if log.files and log.end < flushed:
+    if log.files and log.end < flushed <= log.end + TIMER_LOG_FILE_SIZE:
         return log.files[-1].name, f"it ends at {log.end}, and timercheck says that it was written up to {flushed}"
     return "", ""
 
@@ -174,40 +175,43 @@ def _wheel(store: ReadOnlyStore) -> dict[int, tuple[int, int]]:
         return {}
     raw = store.storage.read_start(path, WHEEL_SIZE)
     slots = np.frombuffer(raw, WHEEL, len(raw) // WHEEL.itemsize)
-    at = np.flatnonzero(slots["second"] > 0)
-    last_of = zip(slots["second"][at].tolist(), slots["lastPos"][at].tolist(), strict=True)
+    numbers = slots["second"].astype(np.int64)
+    at = np.flatnonzero((numbers > 0) & (numbers % SLOTS == np.arange(len(slots))))
+    last_of = zip(numbers[at].tolist(), slots["lastPos"][at].tolist(), strict=True)
     return dict(zip(at.tolist(), last_of, strict=True))
 
 
-def _revise(log: MappedFileQueue, flushed: int, wheel: dict[int, tuple[int, int]]) -> int:
+def _revise(log: MappedFileQueue, flushed: int, wheel: dict[int, tuple[int, int]], precision: int) -> int:
     """Enter the units of timerlog into `wheel`, and return where timerlog ends."""
     if not log.files:
         return 0
     begin = max(flushed - log.file_size, 0)
-    first = max(log.files.index(found) if (found := log.at_or_before(begin)) else 0, 0)
-    end = log.files[first].file_from_offset
-    for file in log.files[first:]:
-        units, is_blank = units_of(file)
-        base = end = file.file_from_offset
-        seconds = ((units["currWriteTime"] + units["delayTime"]) // 1000).tolist()
-        for number, second in enumerate(seconds):
-            wheel[second % SLOTS] = second, base + number * UNITS.itemsize
-        end += len(units) * UNITS.itemsize
-        if not is_blank:
+    found = log.at_or_before(begin)
+    end = 0
+    for file in log.files[log.files.index(found) if found is not None else 0 :]:
+        end = file.file_from_offset
+        for units in _valid_units(file):
+            seconds = ((units["currWriteTime"] + units["delayTime"]) // precision).tolist()
+            for number, second in enumerate(seconds):
+                wheel[second % SLOTS] = second, end + number * UNITS.itemsize
+            end += len(units) * UNITS.itemsize
+        blank = file.read(end - file.file_from_offset, BLANK_SIZE).ljust(BLANK_SIZE, b"\0")
+        if int.from_bytes(blank[12:], "big", signed=True) != BLANK_MAGIC:
             break
     return end
 
 
-def units_of(file: MappedFile) -> tuple[np.ndarray[tuple[int], np.dtype[np.void]], bool]:
-    """Return the first valid units of a file, and whether its blank follows them."""
-    raw = file.read(0, file.data_end(0))
-    raw = raw.ljust(min(-(-len(raw) // UNITS.itemsize) * UNITS.itemsize, file.size), b"\0")
-    units = np.frombuffer(raw, UNITS, len(raw) // UNITS.itemsize)
-    times = units["currWriteTime"] + units["delayTime"]
-    valid = (units["size"] == UNITS.itemsize) & ((units["magic"] | MAGIC_BITS) == MAGIC_BITS) & (times >= 0)
-    count = len(units) if valid.all() else int(np.argmin(valid))
-    after = raw[count * UNITS.itemsize : count * UNITS.itemsize + BLANK_SIZE].ljust(BLANK_SIZE, b"\0")
-    return units[:count], int.from_bytes(after[12:], "big", signed=True) == BLANK_MAGIC
+def _valid_units(file: MappedFile) -> Iterator[np.ndarray[tuple[int], np.dtype[np.void]]]:
+    """Yield the units of a file in blocks, up to the first that is not valid."""
+    for position in range(0, file.size, BLOCK):
+        raw = file.read(position, min(BLOCK, file.size - position))
+        units = np.frombuffer(raw, UNITS, len(raw) // UNITS.itemsize)
+        times = units["currWriteTime"] + units["delayTime"]
+        valid = (units["size"] == UNITS.itemsize) & ((units["magic"] | MAGIC_BITS) == MAGIC_BITS) & (times >= 0)
+        count = len(units) if valid.all() else int(np.argmin(valid))
+        yield units[:count]
+        if count < BLOCK // UNITS.itemsize:
+            return
 
 
 def _queue_offset(store: ReadOnlyStore, log: MappedFileQueue, start: TimerStart) -> int:

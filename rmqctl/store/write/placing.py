@@ -102,5 +102,5 @@ def place_lines(
 
 
 def _real_queue(found: dict[str, str]) -> list[QueueKey]:
-    topic, queue_id = found.get(properties.REAL_TOPIC, ""), found.get(properties.REAL_QUEUE_ID, "")
-    return [(topic, int(queue_id))] if is_topic(topic) and queue_id.isascii() and queue_id.isdecimal() else []
+    key = properties.real_queue(found)
+    return [key] if key is not None and is_topic(key[0]) else []

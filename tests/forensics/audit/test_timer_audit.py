@@ -5,6 +5,7 @@ What a start then delivers was asked of the real 5.5.0, with 300 messages in fli
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import struct
@@ -18,6 +19,7 @@ from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.groups.waiting_timers import timers_by_log, timers_by_queues
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.timer.timer_message import MS_MAX
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
 from tests.conftest import Golden, Rmqctl, tree_hash
 
@@ -90,8 +92,8 @@ def test_damage_is_found_and_mended(name: str, golden: Golden, rmqctl: Rmqctl) -
     assert found(root) == []
     store = ReadOnlyStore(root)
     waiting = [timer.physical_offset for timer in timers_by_log(store, store.commit_log.end()[0], 1).waiting()]
-    assert sorted(one.message.physical_offset for one in to_deliver(store, timer_start(store))) == waiting
-    assert waiting == [timer.physical_offset for timer in timers_by_queues(store).waiting()]
+    assert sorted(one.physical_offset for one in to_deliver(store, timer_start(store))) == waiting
+    assert waiting == [timer.physical_offset for timer in timers_by_queues(store, MS_MAX).waiting()]
     assert len(waiting) == WAITING
     store.close()
     assert rmqctl("rebuild", root, "timers", "--dry-run").code == 0
@@ -109,8 +111,8 @@ def test_a_cut_of_the_log_takes_the_timer_along(golden: Golden, rmqctl: Rmqctl) 
     assert rmqctl("truncate", root, "--to", copies[1], "--yes").code == 3
     assert found(root) == []
     store = ReadOnlyStore(root)
-    to_come = [one.message.physical_offset for one in to_deliver(store, timer_start(store))]
-    assert sorted(to_come) == [timer.physical_offset for timer in timers_by_queues(store).waiting()]
+    to_come = [one.physical_offset for one in to_deliver(store, timer_start(store))]
+    assert sorted(to_come) == [timer.physical_offset for timer in timers_by_queues(store, MS_MAX).waiting()]
     assert len(to_come) > len(set(store.queues[TIMER_TOPIC, 0].units(0, 1)))
     store.close()
 
@@ -135,8 +137,64 @@ def test_where_nothing_leads_is_said(golden: Golden, rmqctl: Rmqctl) -> None:
     assert rmqctl("rebuild", root, "timers", "--all-topics").code == 2
 
 
+def linked(name: str) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        outside = root.parent / "outside"
+        (root / name).rename(outside)
+        (root / name).symlink_to(outside)
+
+    return damage
+
+
+def folder(name: str) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        (root / name).unlink()
+        (root / name).mkdir()
+
+    return damage
+
+
+@pytest.mark.parametrize("damage", [linked("timerlog"), linked(WHEEL), folder(CHECK), folder(WHEEL), linked(CHECK)])
+def test_what_is_not_read_is_no_fault(damage: Callable[[Path], None], golden: Golden, rmqctl: Rmqctl) -> None:
+    """It is said, nothing is claimed of the messages, and no repair replaces it."""
+    root = golden("broker-550")
+    damage(root)
+    before = tree_hash(root)
+    verified = rmqctl("verify", root, "-o", "json")
+    assert (verified.code, {one["code"] for one in verified.document()["findings"]}) == (4, {"unreadable"})
+    for verb in ("queue", "lag", "doctor", "info", "recover"):
+        result = rmqctl(verb, root, *(["--timer"] if verb == "queue" else ["--dry-run"] if verb == "recover" else []))
+        assert result.code in (0, 4), verb
+        assert "rebuild the timer's files" not in result.out
+    assert rmqctl("rebuild", root, "timers", "--yes").code == 4
+    assert tree_hash(root) == before
+
+
+def test_messages_that_no_broker_delivers_do_not_wait(golden: Golden, rmqctl: Rmqctl) -> None:
+    """Their properties name no queue or no time; and a snapshot's name of another form stays."""
+    root = golden("broker-550")
+    times = {"TIMER_OUT_MS": "1795465417000", "REAL_TOPIC": "timed", "REAL_QID": "1", "UNIQ_KEY": "u"}
+    odd = (
+        {"REAL_QID": "9" * 5000},
+        {"REAL_QID": "x"},
+        {"REAL_TOPIC": ""},
+        {"TIMER_OUT_MS": "9" * 19},
+        {"UNIQ_KEY": ""},
+    )
+    lines = [{"topic": TIMER_TOPIC, "queueId": 0, "body": "x", "properties": times | one} for one in odd]
+    asked = root.parent / "lines.jsonl"
+    asked.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert rmqctl("append", root, "--from", asked, "--with-system-topics").code == 0
+    (root / "timerwheel.1.tmp").touch()
+    assert len(rmqctl("queue", root, "--timer", "-o", "jsonl").rows()) == WAITING + 1  # that without UNIQ_KEY
+    gone("timerlog")(root)
+    assert rmqctl("rebuild", root, "timers", "--yes").code == 3
+    assert found(root) == []
+    assert rmqctl("rebuild", root, "timers", "--dry-run").code == 0
+
+
 def found(root: Path) -> list[Finding]:
     store = ReadOnlyStore(root)
-    findings = list(audit_timers(store))
+    findings = list(audit_timers(store, MS_MAX))
     store.close()
     return findings

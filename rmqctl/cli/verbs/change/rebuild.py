@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.rebuild.selection import Selection
 
 TIMERS = "timers"
-WHAT = ("queues", "index", "all", TIMERS)
+WHAT = ("queues", "index", "all")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class RebuildOptions:
     """,
 )
 @store_argument
-@click.argument("what", type=click.Choice(WHAT))
+@click.argument("what", type=click.Choice((*WHAT, TIMERS)))
 @click.option("--topic", help="Rebuild only the queues of this topic.")
 @click.option(
     "--queue", "queue_id", type=OFFSET, help="Rebuild only one queue of the topic: the queue with this queueId."
@@ -98,6 +98,8 @@ def command(
     rmq_sys_wheel_timer without a delivered copy in the log. A broker then delivers each of them once. What is overdue
     comes at once. If the files lead to all of them already, there is nothing to do.
     """
+    if what == TIMERS and (asked != RebuildOptions() or resume):
+        raise click.UsageError("--topic, --queue, --all-topics and --resume are for queues: the timer has one queue")
     selected = selection(what, asked)
     opened = open_store(store)
     fingerprint = opened.fingerprint()
@@ -121,6 +123,4 @@ def selection(what: str, asked: RebuildOptions) -> Selection:
         raise click.UsageError("--queue needs --topic")
     if what != "queues" and asked.topic is not None:
         raise click.UsageError("the index covers all topics: use --topic with `queues`")
-    if what == TIMERS and asked.all_topics:
-        raise click.UsageError("--all-topics is for queues: the timer has one queue")
     return Selection(queues=what != "index", index=what != "queues", **vars(asked))

@@ -112,6 +112,8 @@ def _checkpoint_fields(checkpoint: dict[str, Any] | None) -> list[tuple[str, Any
 def _timer_fields(timer: dict[str, Any] | None) -> list[tuple[str, Any]]:
     if timer is None:
         return []
+    if timer["lastReadTimestamp"] is None:
+        return [("timer", "config/timercheck cannot be read")]
     time = _moment(timer["lastReadTime"], timer["lastReadTimestamp"])
     return [("timer", f"delivered what was due before {time}; `rmqctl queue STORE --timer` lists the rest")]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,14 +18,15 @@ from rmqctl.cli.shared.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_sto
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import READ_ALL_HINT, BadRequest, ExitCode, RmqctlError, Unreadable
 from rmqctl.format.message import Damage
-from rmqctl.format.properties import KEYS, REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
+from rmqctl.format.properties import KEYS
 from rmqctl.format.timestamp import rfc3339
+from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-    from rmqctl.store.timer.timer_start import TimerMessage
+    from rmqctl.store.timer.timer_message import TimerMessage
 
 Row = dict[str, Any]
 
@@ -137,39 +137,45 @@ _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
 
 def _list_timers(store: ReadOnlyStore, topic: str | None, output: str) -> int:
     from rmqctl.forensics.groups.waiting_timers import timers_by_queues
+    from rmqctl.store.read.timer_check import has_timer
+    from rmqctl.store.timer.timer_message import MS_MAX
     from rmqctl.store.timer.timer_start import timer_start, to_deliver
 
-    now_ms = time.time_ns() // 1_000_000
-    start = timer_start(store, now_ms)
-    found = sorted(to_deliver(store, start), key=lambda one: (one.due_ms, one.message.physical_offset))
-    rows = [row for one in found if topic in (None, (row := _timer_row(one, now_ms))["topic"])]
-    print_rows(
-        "queue", "timers", rows, output, _TIMER_KEYS, _columns(_TIMER_KEYS), head={"store": str(store.path.root)}
-    )
-    waiting = {one.physical_offset for one in timers_by_queues(store).waiting() if topic in (None, one.topic)}
-    never = len(waiting.difference(row["physicalOffset"] for row in rows))
-    again = len(rows) - (len(waiting) - never)
+    is_kept = has_timer(store)
+    start = timer_start(store, store.opened_at)
+    found = [one for one in to_deliver(store, start) if topic in (None, one.topic)] if is_kept else []
+    found.sort(key=lambda one: (one.due_ms or 0, one.physical_offset))
+    rows = (_timer_row(store, one) for one in found)
+    head = {"store": str(store.path.root)}
+    print_rows("queue", "timers", rows, output, _TIMER_KEYS, _columns(_TIMER_KEYS), head=head)
+    waiting = {one.physical_offset for one in timers_by_queues(store, MS_MAX).waiting() if topic in (None, one.topic)}
+    missing = waiting.difference(one.physical_offset for one in found) if is_kept else set()
+    in_time = to_deliver(store, timer_start(store)) if missing else ()
+    never = missing.difference(one.physical_offset for one in in_time)
+    again = len(found) - (len(waiting) - len(missing))
     repair = f"`rmqctl rebuild {quoted(store.path.root)} timers --dry-run`"
     if never:
         why = f" ({start.path}: {start.refused or start.stuck})" if start.path else ""
-        remark(f"{counted(never, 'more message')} wait, and nothing leads to them{why}: {repair}")
-    if again:
-        remark(f"{counted(again, 'row')} of messages that are delivered already: {repair}")
+        remark(f"{counted(len(never), 'more message')} wait, and nothing leads to them{why}: {repair}")
+    if late := missing - never:
+        remark(f"{counted(len(late), 'more message')} wait, over 7 days late: a start passes over them: {repair}")
+    if again and store.queue(TIMER_TOPIC, 0) is not None:
+        remark(f"{counted(again, 'row')} of messages that were delivered or deleted before: {repair}")
     return int(ExitCode.CLEAN)
 
 
-def _timer_row(timer: TimerMessage, now_ms: int) -> Row:
-    found = timer.message.properties
-    queue_id = found.get(REAL_QUEUE_ID, "")
+def _timer_row(store: ReadOnlyStore, timer: TimerMessage) -> Row:
+    message = store.commit_log.message_at(timer.physical_offset)
+    due_ms = timer.due_ms or 0
     return {
-        "dueTimestamp": timer.due_ms,
-        "dueTime": rfc3339(timer.due_ms),
-        "overdue": timer.due_ms <= now_ms,
-        "topic": found.get(REAL_TOPIC),
-        "queueId": int(queue_id) if queue_id.isdecimal() else None,
-        "uniqKey": found.get(UNIQ_KEY),
-        "keys": found.get(KEYS),
-        "physicalOffset": timer.message.physical_offset,
+        "dueTimestamp": due_ms,
+        "dueTime": rfc3339(due_ms),
+        "overdue": due_ms <= store.opened_at,
+        "topic": timer.topic,
+        "queueId": timer.queue_id,
+        "uniqKey": timer.unique_key,
+        "keys": None if message is None else message.properties.get(KEYS),
+        "physicalOffset": timer.physical_offset,
     }
 
 

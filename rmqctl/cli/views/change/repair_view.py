@@ -11,7 +11,6 @@ from rmqctl.cli.shared.options import scan_progress
 from rmqctl.cli.shared.verb import CHANGE_VERB
 from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
 from rmqctl.operations.plan import RebuildTimers
-from rmqctl.store.config.store_path import TIMER_LOG
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -87,8 +86,9 @@ def assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool, timers: bo
     """Yield a remark for each default size that new files get: no file shows one."""
     from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE, Geometry
     from rmqctl.store.read.store_file_sizes import index_shape
+    from rmqctl.store.timer.timer_start import log_file_size
 
-    usual, folder = Geometry(), store.path.root / TIMER_LOG
+    usual = Geometry()
     sized = [queue for queue in store.queues.values() if queue.queue.files]
     if queues and not sized and not store.conf.consumequeue_file_size:
         size = f"the broker's own size, {usual.consumequeue_file_size} bytes"
@@ -96,10 +96,9 @@ def assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool, timers: bo
     if index and not store.conf.index_slots and index_shape(store) is None:
         size = f"the broker's own, {usual.index_slots} slots, {usual.index_entries} entries"
         yield f"no index file shows a size: using {size} (override with --broker-conf)"
-    is_sized = store.conf.timer_log_file_size or any(file.size for file in store.storage.listing(folder))
-    if timers and not is_sized:
+    if timers and log_file_size(store) is None:
         size = f"the broker's own size, {TIMER_LOG_FILE_SIZE} bytes"
-        yield f"no file of timerlog shows a size: using {size} (override with --broker-conf)"
+        yield f"no whole file of timerlog shows a size: using {size} (override with --broker-conf)"
 
 
 def words_of_loss(plan: RepairPlan) -> str:

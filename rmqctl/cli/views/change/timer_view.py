@@ -35,7 +35,7 @@ def rebuild_timers(store: ReadOnlyStore, fingerprint: Fingerprint, how: LogChang
     def show() -> None:
         due_of: dict[str, list[int]] = {}
         for timer in waiting:
-            due_of.setdefault(timer.topic, []).append(timer.due_ms)
+            due_of.setdefault(timer.topic, []).append(timer.due_ms or 0)
         rows = [(topic, len(due), min(due), max(due)) for topic, due in sorted(due_of.items())]
         if how.output == "json":
             topics = [dict(zip(KEYS, row, strict=True)) for row in rows]
