@@ -1,8 +1,8 @@
 """Name what lies in a store's folder, and rmqctl does not read.
 
-A store without findings is whole as far as rmqctl reads it: the log, queues, index, checkpoint and the JSON files of
-config/. Brokers of 5.x also have files for timers (without timerlog and timerwheel, no waiting timer is delivered),
-compacted topics, and databases. A user may have moved other files into the folder.
+A store without findings is whole as far as rmqctl reads it: the log, queues, index, checkpoint, the JSON files of
+config/ and the timer's files. Brokers of 5.x also have files of compacted topics, and databases. A user may have
+moved other files into the folder.
 """
 
 from __future__ import annotations

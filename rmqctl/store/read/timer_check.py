@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.format.layout import Field, Layout
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import config_file
-from rmqctl.store.config.store_path import CONFIG, TIMER_LOG
+from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4, TIMER_LOG
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -32,6 +32,7 @@ TIMER_CHECK = Layout(
 )
 TIMER_CHECK_SIZE = 4096
 TIMER_CHECK_PATH = f"{CONFIG}/{config_file.TIMER_CHECK}"
+DATABASE_DATA = (".sst", ".log")  # suffixes of RocksDB's files with data
 if TIMER_CHECK.size != 56:
     raise AssertionError("56 bytes of timercheck are used")
 __doc__ = (__doc__ or "").format(table=TIMER_CHECK.table())
@@ -52,13 +53,18 @@ class TimerCheck(NamedTuple):
 def has_timer(store: ReadOnlyStore) -> bool:
     """Return whether a broker kept timer messages of this store in files.
 
-    With timerRocksDBEnable (5.4 and later) timerlog has no file, and timercheck no lastTimerLogFlushPos. Raises
-    OSError.
+    With timerRocksDBEnable (5.4 and later) timerlog has no file, timercheck no lastTimerLogFlushPos, and the database
+    has data. Raises OSError.
     """
-    folder = store.storage.entry(store.path.root / TIMER_LOG)
-    is_there = folder.kind is Kind.DIRECTORY and bool(store.storage.listing(folder.path))
-    is_odd = folder.kind not in (Kind.DIRECTORY, Kind.MISSING)
-    return is_there or is_odd or timer_check(store).last_timer_log_flush_pos != 0
+    storage, root = store.storage, store.path.root
+    folder = storage.entry(root / TIMER_LOG)
+    if folder.kind is not Kind.MISSING and (folder.kind is not Kind.DIRECTORY or storage.listing(folder.path)):
+        return True
+    if timer_check(store).last_timer_log_flush_pos != 0:
+        return True
+    database = storage.listing(root / SIGN_OF_5_4)
+    is_checked = storage.entry(root / TIMER_CHECK_PATH).kind is Kind.FILE
+    return is_checked and not any(entry.size and entry.name.endswith(DATABASE_DATA) for entry in database)
 
 
 def timer_check(store: ReadOnlyStore) -> TimerCheck:
