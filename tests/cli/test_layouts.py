@@ -101,6 +101,7 @@ def test_a_dledger_store_is_read_as_an_ordinary_one(golden: Golden, rmqctl: Rmqc
     found = rmqctl("query", store, "--topic", "orders", "--key", "o1", "-o", "jsonl")
     assert (len(found.rows()), "--scan searches" in found.err) == (1, False)
     assert rmqctl("dump", store, "--group", "billing", "--unconsumed", "--topic", "%RETRY%billing").code == 0
+    assert rmqctl("serve", store, "--listen", "127.0.0.1", "--until-synced", "1").code == 13
     assert tree_hash(store) == before
     write_at(store / "consumequeue" / "orders" / "1" / f"{0:020d}", 5 * 20 + 7, b"\xff")
     (index,) = (store / "index").iterdir()

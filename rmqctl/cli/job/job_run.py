@@ -99,6 +99,8 @@ def job_run(name: str, stores: Sequence[Path]) -> Iterator[JobRun]:
     and the errors of `open_store`.
     """
     opened = [open_store(store) for store in dict.fromkeys(stores)]
+    for store in opened:
+        store.path.check_plain_log()
     layout, conf = {"followLinks": str(kept("follow_links")).lower()}, kept("broker_conf")
     if conf is not None:
         layout["brokerConf"] = str(conf.absolute())

@@ -74,7 +74,12 @@ def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output:
     cannot be verified, the job continues with the other stores.
     """
     asked = HowToVerify(level, not ignore_receipts, kept("split_mib") * MIB)
-    open_one = partial(open_store, log_only=level == 1)
+
+    def open_one(store: Path) -> ReadOnlyStore:
+        opened = open_store(store, log_only=level == 1)
+        opened.path.check_plain_log()
+        return opened
+
     if len(stores) == 1:
         opened = open_one(stores[0])
         with spark_session() as spark, _begun_splits(spark, [opened], asked) as report_of:

@@ -44,6 +44,7 @@ class SourceStores(NamedTuple):
         Raises NotAStore, LayoutNotSupported or Unreadable.
         """
         with closing(ReadOnlyStore(root_path(root), self.conf, follow_links=self.follow_links)) as store:
+            store.path.check_plain_log()
             yield store
 
 

@@ -149,6 +149,13 @@ class StorePath:
             )
             raise LayoutNotSupported(what, path=root_text(self.root), hint="`rmqctl verify` and `rmqctl dump` read it")
 
+    def check_plain_log(self) -> None:
+        """Raise LayoutNotSupported if the log has DLedger's headers between its records."""
+        if self.layout is Layout.DLEDGER:
+            what = "a DLedger store: this reads no log with DLedger's headers"
+            hint = "`rmqctl verify`, `rmqctl dump`, `rmqctl lag` and `rmqctl trace` read it"
+            raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
+
     @property
     def has_abort(self) -> bool:
         """Return whether `abort` exists: a broker runs, or did not stop cleanly.

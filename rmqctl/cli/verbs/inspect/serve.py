@@ -148,7 +148,9 @@ def command(store: Path, output: str, asked: ServeOptions) -> int:
 
     access = Access(asked.listen, asked.allow)
     ports = Ports(asked.ha_port, asked.remoting_port, asked.namesrv_port)
-    with StoreServer(open_store(store), access, ports) as server:
+    opened = open_store(store)
+    opened.path.check_plain_log()
+    with StoreServer(opened, access, ports) as server:
         _print_listening(server, store, access.address, output)
         for problem in server.problems:
             remark(f"note: {problem}")
