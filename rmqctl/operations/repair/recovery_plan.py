@@ -12,7 +12,8 @@
 4. Trial rebuild. The queues are rebuilt without being written. A rebuild that would change nothing is left out: the log
    itself is the cause. The others show where each message goes, and which message gets no place.
 5. Next start. The start after the repair is simulated on the store as the steps leave it, and so is a start after one
-   more crash. What they drop counts as lost. If the start would wait forever for an offset that no file has, `recover`
+   more crash. What they drop counts as lost. The timer's files (5.x) are written anew if the start would never deliver
+   a timer message, or deliver one again. If the start would wait forever for an offset that no file has, `recover`
    ends the log before this offset, if that helps.
 6. What remains. The findings that no step repairs are counted: `verify` reports them after the repair.
 

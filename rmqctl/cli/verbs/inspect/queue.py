@@ -159,7 +159,7 @@ def _list_timers(store: ReadOnlyStore, topic: str | None, output: str) -> int:
         remark(f"{counted(len(never), 'more message')} wait, and nothing leads to them{why}: {repair}")
     if late := missing - never:
         remark(f"{counted(len(late), 'more message')} wait, over 7 days late: a start passes over them: {repair}")
-    if again and store.queue(TIMER_TOPIC, 0) is not None:
+    if again > 0 and store.queue(TIMER_TOPIC, 0) is not None:
         remark(f"{counted(again, 'row')} of messages that were delivered or deleted before: {repair}")
     return int(ExitCode.CLEAN)
 
