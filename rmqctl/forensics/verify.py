@@ -248,7 +248,7 @@ class Verification:
         self.report.findings += state_audit.audit_journals(self._store)
         if not self._store.commit_log.queue.files:
             self.report.findings += state_audit.audit_log_missing(self._store)
-        elif self._store.commit_log.has_entries:
+        if self._store.commit_log.has_entries:
             self.report.findings += state_audit.audit_committed(self._store)
         if self._queues is None or self._level < LEVEL_ALL:
             return
@@ -268,7 +268,7 @@ class Verification:
         if any(finding.topic == TIMER_TOPIC for finding in self.report.findings):
             return  # what is wrong with the timer's queue comes first
         try:
-            self.of_timers = list(audit_timers(self._store, self._stored.last))
+            self.of_timers = list(audit_timers(self._store, self._stored.newest))
         except OSError as error:
             path = self._store.storage.display(Path(error.filename or self._store.path.root))
             self.report.findings.append(Finding("unreadable", path, None, f"cannot be read: {error.strerror}"))

@@ -118,6 +118,10 @@ def test_a_dledger_store_is_read_as_an_ordinary_one(golden: Golden, rmqctl: Rmqc
     assert rmqctl("verify", store).out.startswith("level 3: no findings")
     assert rmqctl("undo", store, "--yes").code == 0
     assert rmqctl("verify", store).code == 1
+    assert rmqctl("config", "set-offset", store, "billing", "orders", 1, "--to", 1, "--yes").code == 0
+    write_at(store / "dledger-n0" / "data" / f"{0:020d}", 25610, bytes(20000))
+    refused = rmqctl("rebuild", store, "all", "--yes")
+    assert (refused.code, "28 entries missing" in refused.err) == (2, True)
 
 
 def test_a_damaged_entry_header_is_a_finding_and_its_message_is_read(golden: Golden, rmqctl: Rmqctl) -> None:

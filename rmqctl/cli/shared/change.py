@@ -64,7 +64,7 @@ class PlannedChange:
     warm_up: Callable[[], None] = lambda: None  # as the first user: the owner may have no right to the cached kernels
 
 
-def check_may_change(store: ReadOnlyStore) -> None:
+def check_may_change(store: ReadOnlyStore, *, log_stays: bool = False) -> None:
     """Check, before the plan, that rmqctl may change the store now.
 
     Raises StoreInUse, NeedsRecovery, LayoutNotSupported, BadRequest, Unreadable and OSError.
@@ -73,7 +73,7 @@ def check_may_change(store: ReadOnlyStore) -> None:
 
     check_not_in_use(store.storage, store.path.root)
     check_none_unfinished(store.storage, store.path.root)
-    store.path.check_can_be_changed()
+    store.path.check_can_be_changed(log_stays=log_stays)
 
 
 def carry_out(change: PlannedChange, how: ChangeOptions) -> int:

@@ -28,7 +28,7 @@ def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
     """Yield a finding for messages that never come, and one for those that repeat.
 
     The start is one in time: a message that a broker only passes over because it is more than 7 days late is no
-    finding. `last_ms` is the store time of the log's last message (ms since 1970). Raises OSError.
+    finding. `last_ms` is the newest store time of the log (ms since 1970). Raises OSError.
     """
     if not has_timer(store) or store.queue(TIMER_TOPIC, 0) is None:
         return

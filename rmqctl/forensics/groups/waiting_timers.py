@@ -7,6 +7,7 @@ deletes the one with that UNIQ_KEY and the same time, and is never delivered its
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import is_served
 from rmqctl.store.read.file_scan import RecordRun
+from rmqctl.store.read.timer_check import timer_check
 from rmqctl.store.timer.timer_message import TimerMessage, timer_message
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-EARLY_MS = 60_000  # how much a clock may have gone back: no copy is stored before its time
+EARLY_MS = 60_000  # how much the clock may have gone back since the newest store time
 
 
 class Timers:
@@ -37,7 +39,7 @@ class Timers:
     def __init__(self) -> None:
         self.last: TimerMessage | None = None  # in the timer's queue, delivered or not
         self.oldest: dict[QueueKey, int] = {}  # by real queue, the physical offset of its first timer message
-        self._waiting: dict[Hashable, list[TimerMessage]] = {}
+        self._waiting: dict[Hashable, deque[TimerMessage]] = {}
         self._deleted: set[tuple[int | None, str]] = set()
         self._dues: dict[QueueKey, list[tuple[int, int, Hashable]]] = {}  # heaps, with names that no longer wait
 
@@ -50,27 +52,29 @@ class Timers:
             return
         key, name = (timer.topic, timer.queue_id), _name(message)
         self.oldest.setdefault(key, timer.physical_offset)
-        # one with the same name is a roll if the name has a UNIQ_KEY, and else another message
-        others = self._waiting.get(name, []) if timer.unique_key is None else []
-        self._waiting[name] = [*others, timer]
+        if timer.unique_key is None:  # of the same name are different messages
+            self._waiting.setdefault(name, deque()).append(timer)
+        else:  # a roll
+            self._waiting[name] = deque([timer])
         heappush(self._dues.setdefault(key, []), (timer.due_ms, timer.physical_offset, name))
 
-    def may_be_copy(self, key: QueueKey, stored_ms: int) -> bool:
+    def may_be_copy(self, key: QueueKey, reached_ms: int) -> bool:
         """Return whether a message of a real queue may be a delivered copy.
 
-        `stored_ms` is its store time (ms since 1970).
+        `reached_ms` is the newest time that the broker had reached (ms since 1970): no copy is stored before its time,
+        but the clock may go back.
         """
         dues = self._dues.get(key, [])
         while dues and dues[0][2] not in self._waiting:
             heappop(dues)
-        return bool(dues) and dues[0][0] <= stored_ms + EARLY_MS
+        return bool(dues) and dues[0][0] <= reached_ms + EARLY_MS
 
     def put_copy(self, message: Message) -> None:
         """Take a message of a real queue, which may be a delivered copy."""
         name = _name(message)
         waiting = self._waiting.get(name)
         if waiting and waiting[0].physical_offset < message.physical_offset:
-            waiting.pop(0)
+            waiting.popleft()
             if not waiting:
                 del self._waiting[name]
 
@@ -97,7 +101,7 @@ class Timers:
 def timers_by_queues(store: ReadOnlyStore, last_ms: int) -> Timers:
     """Return the timer messages that the timer's queue leads to.
 
-    `last_ms` is the store time of the log's last message (ms since 1970). A message whose real queue cannot be read
+    `last_ms` is the newest store time of the log (ms since 1970). A message whose real queue cannot be read
     counts as delivered: its copy may be there. Raises OSError.
     """
     timers, queue, log = Timers(), store.queue(TIMER_TOPIC, 0), store.commit_log
@@ -133,10 +137,12 @@ def _messages(
     store: ReadOnlyStore, builder: DispatchRequestBuilder, timers: Timers, end: int, threads: int
 ) -> Iterator[Message]:
     # the messages of the timer's queue, and those that may be delivered copies
-    log = store.commit_log
+    log, reached_ms = store.commit_log, timer_check(store).last_read_time_ms
 
     def is_asked(key: QueueKey, stored_ms: int) -> bool:
-        return key[0] == TIMER_TOPIC or timers.may_be_copy(key, stored_ms)
+        nonlocal reached_ms
+        reached_ms = max(reached_ms, stored_ms)
+        return key[0] == TIMER_TOPIC or timers.may_be_copy(key, reached_ms)
 
     for item in builder.scan(log, threads=threads):
         if item.physical_offset >= end:

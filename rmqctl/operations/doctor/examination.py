@@ -78,7 +78,8 @@ class Repairs:
     keep_going: RecoveryPlan | None = None
     refused: str = ""  # why `recover` refuses
     profile: str = ""  # that the user must pass to `recover`; "" if it needs none
-    is_blocked: bool = False  # no verb changes the store
+    is_blocked: bool = False  # no verb changes the store, or only what `rebuild` and `config` change
+    may_rebuild: bool = False  # although it is blocked: the log is a DLedger group's
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,8 @@ class Examiner:
 
     def _repairs(self) -> Repairs:
         if self._blocked:
-            return Repairs(refused=self._blocked, is_blocked=self.store.path.layout is not Layout.DLEDGER)
+            is_of_group = self.store.path.layout is Layout.DLEDGER
+            return Repairs(refused=self._blocked, is_blocked=True, may_rebuild=is_of_group)
         try:
             plain = self._plan(keep_going=False)
         except RmqctlError as error:

@@ -220,7 +220,8 @@ class Prescriber:
         refused = self._examination.repairs.refused
         if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
             part = "queues" if group.code in OF_QUEUES else "index" if group.code in OF_INDEX else ""
-            if refused and part and not self._examination.repairs.is_blocked:
+            repairs = self._examination.repairs
+            if refused and part and (repairs.may_rebuild or not repairs.is_blocked):
                 return (
                     f"rmqctl rebuild {self._target} {part} --dry-run",
                     f"`rmqctl recover` refuses: {refused}. {SHOWN}",

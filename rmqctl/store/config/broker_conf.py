@@ -44,6 +44,9 @@ SIZE_KEYS = (
 )
 
 
+TIMER_PRECISIONS_MS = (100, 200, 500, 1000)
+
+
 class SizeLine(NamedTuple):
     """The lines of broker.conf, counted from 1, that set a length."""
 
@@ -116,7 +119,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         consumequeue_ext_file_size=ext_size or (CQ_EXT_FILE_SIZE if has_extensions else None),
         batchconsumequeue_file_size=_batch_queue_size(size_of["batchconsumequeue_file_size"], path),
         timer_log_file_size=said.number("mappedFileSizeTimerLog"),
-        timer_precision_ms=said.number("timerPrecisionMs") or 1000,
+        timer_precision_ms=_timer_precision(said.number("timerPrecisionMs") or TIMER_PRECISIONS_MS[-1]),
         index_slots=size_of["index_slots"],
         index_entries=said.number("maxIndexNum"),
         index_enabled=said.text("messageIndexEnable").lower() != "false",
@@ -135,6 +138,11 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         size_lines=lines,
         foreign=said.is_foreign(*OF_EVERY_BROKER),  # must be last: it counts the settings read before
     )
+
+
+def _timer_precision(said_ms: int) -> int:
+    # as MessageStoreConfig.setTimerPrecisionMs
+    return max((one for one in TIMER_PRECISIONS_MS if one <= said_ms), default=TIMER_PRECISIONS_MS[0])
 
 
 def _start_settings(said: JavaProperties) -> StartSettings:

@@ -128,7 +128,7 @@ class StorePath:
     def check_can_be_changed(self, *, log_stays: bool = False) -> None:
         """Raise LayoutNotSupported or BadRequest if rmqctl must not change this store.
 
-        With `log_stays`, only queues and index change.
+        With `log_stays`, only queues, index or configuration change.
 
         A broker does not start if RocksDB differs from the store's files, so a store with queues in RocksDB must not be
         changed. The log of a DLedger store is its group's; its queues and index are ordinary files. A copy with the

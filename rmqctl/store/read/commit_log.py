@@ -200,7 +200,7 @@ class CommitLog:
             last = found or last
         begin = last.physical_offset - ENTRY_HEADER.size if last is not None else -1
         file = self.queue.find(begin)
-        if file is None:
+        if file is None or file.path.parent != self._entries_in:  # a log from before DLedger has no entries
             return end, -1
         return end, decode_entry_header(file.read(begin - file.file_from_offset, ENTRY_HEADER.size)).entry_index
 

@@ -31,12 +31,12 @@ class TimerMessage(NamedTuple):
         return self.due_ms is not None and bool(self.topic) and self.deletes is None
 
     @property
-    def delete_keys(self) -> tuple[str, str]:
+    def delete_keys(self) -> tuple[str, ...]:
         """Both forms of TIMER_DEL_UNIQKEY for this message.
 
         It is the UNIQ_KEY, with REAL_TOPIC before it in 5.3.1 to 5.3.4, and by appendTopicForTimerDeleteKey in 5.4.
         """
-        return self.unique_key or "", f"{self.topic}+{self.unique_key}"
+        return () if self.unique_key is None else (self.unique_key, f"{self.topic}+{self.unique_key}")
 
 
 def timer_message(message: Message, queue_offset: int) -> TimerMessage:

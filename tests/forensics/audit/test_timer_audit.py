@@ -22,6 +22,7 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.timer.timer_message import MS_MAX
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
 from tests.conftest import Golden, Rmqctl, tree_hash
+from tests.support.file_edits import write_at
 
 WAITING = 25
 HOUR_MS = 3_600_000
@@ -115,6 +116,21 @@ def test_a_cut_of_the_log_takes_the_timer_along(golden: Golden, rmqctl: Rmqctl) 
     assert sorted(to_come) == [timer.physical_offset for timer in timers_by_queues(store, MS_MAX).waiting()]
     assert len(to_come) > len(set(store.queues[TIMER_TOPIC, 0].units(0, 1)))
     store.close()
+
+
+def test_copies_that_a_clock_stored_before_their_time(golden: Golden, rmqctl: Rmqctl) -> None:
+    """A broker's timer never goes back with the clock: what is due by then is stored at once."""
+    root = golden("broker-550")
+    store = ReadOnlyStore(root)
+    units = [unit for queue_id in (0, 2) for unit in store.queues["timed", queue_id].units(0, 100)]
+    files = [store.commit_log.queue.find(unit.physical_offset) for unit in units]
+    for unit, file in zip(units, files, strict=True):
+        assert file is not None
+        write_at(file.path, unit.physical_offset - file.file_from_offset + 56, struct.pack(">q", 1795360000000))
+    assert len(timers_by_log(store, store.commit_log.end()[0], 1).waiting()) == WAITING
+    store.close()
+    assert found(root) == []
+    assert rmqctl("rebuild", root, "timers", "--dry-run").code == 0
 
 
 def test_where_nothing_leads_is_said(golden: Golden, rmqctl: Rmqctl) -> None:

@@ -101,7 +101,7 @@ def command(store: Path, asked: RestoreOptions, how: LogChangeOptions) -> int:
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store)
-    check_may_change(opened)
+    check_may_change(opened, log_stays=True)
     profile = asked.profile or guess_profile(opened)
     plan = plan_restore(opened, profile, asked.file, asked.source, lambda: _queues_in_log(opened, how))
     name = f"config/{plan.name}"

@@ -117,7 +117,7 @@ def command(store: Path, asked: OffsetOptions, how: ChangeOptions) -> int:
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store)
-    check_may_change(opened)
+    check_may_change(opened, log_stays=True)
     profile = asked.profile or guess_profile(opened)
     plan = _plan(opened, profile, asked)
     document = {

@@ -137,5 +137,8 @@ def _blocked(store: ReadOnlyStore) -> str:
     try:
         check_complete(store)
     except RmqctlError as error:
-        return f"{error.what}; {error.hint}" if error.hint else error.what
+        from rmqctl.store.config.store_path import Layout
+
+        is_of_group = store.path.layout is Layout.DLEDGER  # its hint is about queues and index alone
+        return f"{error.what}; {error.hint}" if error.hint and not is_of_group else error.what
     return ""

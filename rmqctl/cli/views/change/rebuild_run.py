@@ -57,9 +57,15 @@ def warm_up_kernels(size: int | None = None) -> None:
 def check_store(store: ReadOnlyStore) -> None:
     """Check, before the log is read, that queues and index can be rebuilt.
 
-    Raises BadRequest if the store has no log, and the errors of `check_writable`.
+    Raises BadRequest if the store has no log, or lost committed entries of its DLedger group, and the errors of
+    `check_writable`.
     """
+    from rmqctl.forensics.audit.state_audit import audit_committed
+
     check_writable(store, log_stays=True)
+    for finding in audit_committed(store) if store.commit_log.has_entries else ():
+        hint = "copy the log from another member of the group first: queues and index still lead to what is missing"
+        raise BadRequest(finding.detail, path=finding.path, hint=hint)
     if not store.commit_log.queue.files:
         raise BadRequest(
             "the store has no commit log file: there is nothing to rebuild from", path=str(store.path.root)
