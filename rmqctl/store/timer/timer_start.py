@@ -15,6 +15,7 @@ A second (timerPrecisionMs) more than 7 days ago is passed over.
 from __future__ import annotations
 
 import errno
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,16 +81,19 @@ def timer_start(store: ReadOnlyStore, now_ms: int = 0) -> TimerStart:
     With 0, it starts in time for all messages. Raises OSError, also if a part is a link out of the store, or of
     another kind than a broker makes it.
     """
-    check = timer_check(store)
-    start, precision = TimerStart(check, now_ms), store.conf.timer_precision_ms
-    log = _timer_log(store)
+    with closing(_timer_log(store)) as log:
+        return _started(store, log, TimerStart(timer_check(store), now_ms))
+
+
+def _started(store: ReadOnlyStore, log: MappedFileQueue, start: TimerStart) -> TimerStart:
+    check, precision = start.check, store.conf.timer_precision_ms
     start.path, start.refused = _refused(store, log, check.last_timer_log_flush_pos)
     if start.refused:
         return start
     wheel = _wheel(store)
     start.log_end = _revise(log, check.last_timer_log_flush_pos, wheel, precision)
     start.queue_offset = _queue_offset(store, log, start)
-    read_ms = max(check.last_read_time_ms, now_ms - LATE_SLOTS * precision)
+    read_ms = max(check.last_read_time_ms, start.now_ms - LATE_SLOTS * precision)
     queue = store.queue(TIMER_TOPIC, 0)
     reads_again = queue is not None and start.queue_offset < queue.max_offset
     for second, last in sorted(slot for slot in wheel.values() if slot[0] * precision >= read_ms):
@@ -136,8 +140,8 @@ def log_file_size(store: ReadOnlyStore) -> int | None:
 
     It is that of broker.conf, or that of the files if none of them was cut; otherwise None. Raises OSError.
     """
-    log = _timer_log(store)
-    _, refused = _refused(store, log, timer_check(store).last_timer_log_flush_pos)
+    with closing(_timer_log(store)) as log:
+        _, refused = _refused(store, log, timer_check(store).last_timer_log_flush_pos)
     return store.conf.timer_log_file_size or (log.file_size if log.files and not refused else None) or None
 
 
