@@ -91,9 +91,9 @@ def _controller(store: ReadOnlyStore) -> dict[str, Any] | None:
 
 def _timer(store: ReadOnlyStore) -> dict[str, Any] | None:
     # None without the files of the timer (5.x)
-    if not has_timer(store):
-        return None
     try:
+        if not has_timer(store):
+            return None
         read_ms = timer_check(store).last_read_time_ms
     except OSError:
         read_ms = None

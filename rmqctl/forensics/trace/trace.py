@@ -334,12 +334,10 @@ class Trace:
             return False
         last = next((stage.record for stage in reversed(stages) if stage.kind == TIMER and stage.group is None), None)
         store = self.scans[last.store].store if last is not None else None
-        if last is None or store is None or not has_timer(store):
+        if last is None or store is None:
             return False
         if last.store not in self._timers:
-            waiting = {timer.physical_offset for timer in timers_by_queues(store, MS_MAX).waiting()}
-            to_come = {timer.physical_offset for timer in to_deliver(store, timer_start(store))}
-            self._timers[last.store] = waiting - to_come
+            self._timers[last.store] = _left_by_timer(store)
         return last.message.physical_offset in self._timers[last.store]
 
     def _group_states(self, stages: list[Stage], scan: LogScan) -> list[GroupState]:
@@ -426,3 +424,14 @@ def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
     )
     kind = POP_CHECKPOINT if tag == pop_message.CHECKPOINT_TAG else POP_ACK
     return (kind, found.c) if is_meant else None
+
+
+def _left_by_timer(store: ReadOnlyStore) -> set[int]:
+    # the physical offsets of the messages that wait, and to which nothing leads
+    try:
+        if not has_timer(store):
+            return set()
+        waiting = {timer.physical_offset for timer in timers_by_queues(store, MS_MAX).waiting()}
+        return waiting - {timer.physical_offset for timer in to_deliver(store, timer_start(store))}
+    except OSError:  # `verify` says what cannot be read
+        return set()
