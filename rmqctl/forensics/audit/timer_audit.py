@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.finding import Finding
-from rmqctl.forensics.groups.waiting_timers import timers_by_queues
+from rmqctl.forensics.groups.waiting_timers import left_and_repeated, timers_by_queues
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.store_path import TIMER_LOG, TIMER_WHEEL
@@ -37,10 +37,9 @@ def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
         yield Finding("timer-file-length", start.path, None, f"{start.refused}: no broker with timerWheelEnable starts")
         return
     waiting = timers_by_queues(store, last_ms).waiting()
-    to_come = [timer.physical_offset for timer in to_deliver(store, start)]
-    never = sorted({timer.physical_offset for timer in waiting}.difference(to_come))
+    never, again = left_and_repeated(waiting, list(to_deliver(store, start)))
     if never:
-        first = next(timer for timer in waiting if timer.physical_offset == never[0])
+        first = never[0]
         missing = [name for name in (TIMER_LOG, TIMER_WHEEL) if _is_missing(store, name)]
         why = start.stuck or (
             f"timercheck says that the timer has delivered all up to {rfc3339(start.check.last_read_time_ms)}, and has "
@@ -57,7 +56,6 @@ def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
             detail,
             topic=TIMER_TOPIC, queue_id=0, queue_offset=first.queue_offset, count=len(never),
         )  # fmt: skip
-    again = len(to_come) - (len(waiting) - len(never))
     if again:
         detail = f"{counted(again, 'message')} of the timer would be delivered again"
         yield Finding(REPEATED, TIMER_CHECK_PATH, None, detail, topic=TIMER_TOPIC, queue_id=0, count=again)

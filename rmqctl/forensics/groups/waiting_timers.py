@@ -24,7 +24,7 @@ from rmqctl.store.read.timer_check import timer_check
 from rmqctl.store.timer.timer_message import TimerMessage, timer_message
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
@@ -96,6 +96,15 @@ class Timers:
             ),
             key=lambda timer: timer.physical_offset,
         )
+
+
+def left_and_repeated(
+    waiting: Sequence[TimerMessage], to_come: Sequence[TimerMessage]
+) -> tuple[list[TimerMessage], int]:
+    """Return the waiting messages that never come, and how many come again."""
+    coming = {timer.physical_offset for timer in to_come}
+    never = [timer for timer in waiting if timer.physical_offset not in coming]
+    return never, len(to_come) - (len(waiting) - len(never))
 
 
 def timers_by_queues(store: ReadOnlyStore, last_ms: int) -> Timers:

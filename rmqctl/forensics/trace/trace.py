@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import MsgspecError
 
-from rmqctl.forensics.groups.waiting_timers import timers_by_queues
+from rmqctl.forensics.groups.waiting_timers import left_and_repeated, timers_by_queues
 from rmqctl.forensics.trace import links
 from rmqctl.forensics.trace.groups import GroupState, group_states
 from rmqctl.forensics.trace.key_search import TOPIC_NAMES, IndexedPlace, KeySearch
@@ -431,7 +431,8 @@ def _left_by_timer(store: ReadOnlyStore) -> set[int]:
     try:
         if not has_timer(store):
             return set()
-        waiting = {timer.physical_offset for timer in timers_by_queues(store, MS_MAX).waiting()}
-        return waiting - {timer.physical_offset for timer in to_deliver(store, timer_start(store))}
+        waiting = timers_by_queues(store, MS_MAX).waiting()
+        never, _ = left_and_repeated(waiting, list(to_deliver(store, timer_start(store))))
+        return {timer.physical_offset for timer in never}
     except OSError:  # `verify` says what cannot be read
         return set()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.groups.waiting_timers import timers_by_log
+from rmqctl.forensics.groups.waiting_timers import left_and_repeated, timers_by_log
 from rmqctl.format.properties import hash_code
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.logfile.system.writable_storage import WritableStorage
@@ -73,14 +73,12 @@ def timer_step(store: ReadOnlyStore, planned: ReadOnlyStore, end: int, threads: 
     timers = timers_by_log(planned, end, threads)
     start, queue = timer_start(planned, now_ms), planned.queue(TIMER_TOPIC, 0)
     waiting = timers.waiting()
-    to_come = sorted(timer.physical_offset for timer in to_deliver(planned, start))
+    never, again = left_and_repeated(waiting, list(to_deliver(planned, start)))
     is_read = queue is not None or timers.last is None or start.queue_offset > timers.last.queue_offset
     behind = sum(unit.physical_offset >= end for unit in start.units)
-    if to_come == [timer.physical_offset for timer in waiting] and is_read and not behind and not start.refused:
+    if not (never or again or behind or start.refused) and is_read:
         return None
-    never = len({timer.physical_offset for timer in waiting}.difference(to_come))
-    words = [f"{counted(never, 'waiting message')} would never be delivered"] if never else []
-    again = len(to_come) - (len(waiting) - never)
+    words = [f"{counted(len(never), 'waiting message')} would never be delivered"] if never else []
     words += [f"{counted(again, 'message')} would be delivered again"] if again else []
     queue_end = max(timers.last.queue_offset + 1 if timers.last else 0, queue.max_offset if queue else 0)
     words += [f"{counted(behind, 'unit')} of {TIMER_LOG} would lead behind the log's end"] if behind else []
