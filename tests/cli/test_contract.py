@@ -22,6 +22,7 @@ from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 from rmqctl.forensics.finding import CATALOGUE, TERMS
 from rmqctl.logfile.system.storage import Storage
+from rmqctl.store.config import store_path
 from tests.conftest import Rmqctl, tree_hash
 from tests.support.listed_folders import watch_listings
 from tests.support.log_maker import Record, encode, write_log
@@ -88,7 +89,10 @@ class TestWhatIsNoStore:
         monkeypatch.setattr(Storage, "listing", closed)
         assert "Permission denied" in self.one_line(rmqctl, verb, store, 4)
 
-    def test_rocksdb(self, verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
+    def test_rocksdb_without_its_extra(
+        self, verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
         if verb[0] in ("info", "dump", "trace"):  # the log is all that these need
             assert "RocksDB" in rmqctl(verb[0], golden("broker-533-rocksdb"), *verb[1:]).err
         else:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.store.config import store_path
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.file_edits import write_at
@@ -45,22 +46,17 @@ def test_the_file_queues_of_a_combined_store_are_read(name: str, golden: Golden,
     assert rmqctl("queue", store).code == 0
 
 
-LOG_ONLY = {
-    "broker-533-rocksdb": ("RocksDB", "only its log is read"),
-    "broker-550-rocksdb": ("RocksDB", "only its log is read"),
-    "550-rocksdb-crash": ("RocksDB", "only its log is read"),
-}
-
-
-@pytest.mark.parametrize("name", LOG_ONLY)
-def test_the_log_of_other_layouts_is_read(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+@pytest.mark.parametrize("name", ["broker-533-rocksdb", "broker-550-rocksdb", "550-rocksdb-crash"])
+def test_the_log_is_read_without_the_extra_for_databases(
+    name: str, golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
     store = golden(name)
     before = tree_hash(store)
-    layout, note = LOG_ONLY[name]
-    assert rmqctl("info", store, "-o", "json").document()["layout"] == layout
+    assert rmqctl("info", store, "-o", "json").document()["layout"] == "RocksDB"
     verified = rmqctl("verify", store, "--level", "1", "-o", "json")
     assert (verified.code, verified.document()["findings"]) == (0, [])
-    assert note in verified.err
+    assert "its queues are in RocksDB, and are not read: install the extra `rocksdb`" in verified.err
     dumped = rmqctl("dump", store, "-o", "jsonl").rows()
     assert len(dumped) == verified.document()["messages"] > 0
     one = dumped[len(dumped) // 2]
@@ -71,7 +67,40 @@ def test_the_log_of_other_layouts_is_read(name: str, golden: Golden, rmqctl: Rmq
         found = rmqctl("query", store, *how, "-o", "jsonl").rows()
         assert one["physicalOffset"] in [row["physicalOffset"] for row in found]
     for refused in (("verify",), ("queue",), ("query", "--topic", one["topic"], "--key", "x")):
-        assert rmqctl(refused[0], store, *refused[1:]).code == 13
+        result = rmqctl(refused[0], store, *refused[1:])
+        assert (result.code, "install the extra `rocksdb`" in result.err) == (13, True)
+    row = next(row for row in dumped if "UNIQ_KEY" in row["properties"])
+    life = rmqctl("trace", store, "--unique-key", row["properties"]["UNIQ_KEY"], "-o", "json").document()
+    assert {stage["reachable"] for stage in life["stages"]} == {None}
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize("name", ["broker-533-rocksdb", "broker-550-rocksdb"])
+def test_queues_and_config_in_rocksdb_are_read_as_files(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden(name)
+    before = tree_hash(store)
+    dumped = rmqctl("dump", store, "-o", "jsonl").rows()
+    in_log = {(row["topic"], row["queueId"], row["queueOffset"]): row["physicalOffset"] for row in dumped}
+    in_queues = {
+        (row["topic"], row["queueId"], unit["queueOffset"]): unit["physicalOffset"]
+        for row in rmqctl("queue", store, "-o", "jsonl").rows()
+        for unit in rmqctl("queue", store, row["topic"], row["queueId"], "-o", "jsonl").rows()
+    }
+    assert in_queues == in_log
+    assert rmqctl("verify", store).out.startswith("level 3: no findings; not read: compaction")
+    assert rmqctl("doctor", store).out.startswith(f"nothing wrong in what was looked at: {len(dumped)} messages")
+    lag = rmqctl("lag", store, "billing", "-o", "json").document()["groups"]
+    offsets = [row["offset"] for row in lag if row["topic"] == "orders"]
+    assert offsets == ([64, 75, 75, 74] if "533" in name else [26, 25, 26, 25])
+    one = next(row for row in dumped if row["topic"] == "orders")
+    found = rmqctl("query", store, "--topic", "orders", "--key", one["properties"]["KEYS"], "-o", "jsonl").rows()
+    assert one["physicalOffset"] in [row["physicalOffset"] for row in found]
+    traced = rmqctl("trace", store, "--offset", one["physicalOffset"], "-o", "json").document()
+    assert [(stage["reachable"], stage["kind"]) for stage in traced["stages"][:1]] == [(True, "stored")]
+    assert [group["group"] for group in traced["groups"]] == ["billing"]
+    assert rmqctl("info", store, "-o", "json").document()["configDatabases"] == [
+        "config/topics", "config/subscriptionGroups", "config/consumerOffsets",
+    ]  # fmt: skip
     assert tree_hash(store) == before
 
 
@@ -160,7 +189,7 @@ def test_broker_conf_decides_about_the_layout(
     for question in (("dump",), ("verify", "--level", "1"), ("query", "--topic", "x", "--key", "y", "--scan")):
         assert rmqctl(question[0], store, *told, *question[1:]).code == 0, question
     for words in (["verify"], ["queue"], ["config", "show"]):
-        assert rmqctl(*words, store, *told).code == (13 if layout == "RocksDB" else 0), words
+        assert rmqctl(*words, store, *told).code == 0, words
     for verb, *more in CHANGES:
         if (verb, layout) != ("rebuild", "DLedger"):
             assert rmqctl(verb, store, *told, *more).code == 13, verb
@@ -210,8 +239,11 @@ def test_a_broker_conf_of_other_file_sizes_changes_nothing(
     assert "broker.conf says mappedFileSizeCommitLog=1000, but all 6 files of the log have 65536 bytes" in found.err
 
 
-def test_a_trace_does_not_say_that_no_group_has_an_offset_in_rocksdb(golden: Golden, rmqctl: Rmqctl) -> None:
-    """The group's offset is in config/consumerOffsets, which is not read."""
+def test_a_trace_does_not_say_that_no_group_has_an_offset_in_rocksdb(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's offset is in config/consumerOffsets, which is not read without the extra."""
+    monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
     store = golden("broker-550-rocksdb")
     verdict = rmqctl("trace", store, "--key", "warm-23", "-o", "json").document()["verdict"]
     assert "no group" not in verdict

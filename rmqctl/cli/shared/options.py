@@ -15,7 +15,7 @@ from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.option_class import kept, kept_option, together
 from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.logfile.system.remote_storage import is_url, root_text
-from rmqctl.text import counted, quoted
+from rmqctl.text import counted, install_extra, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -343,11 +343,8 @@ def open_store(store: Path, *, log_only: bool = False) -> ReadOnlyStore:
     conf = conf_of(store, kept("broker_conf"))
     opened = ReadOnlyStore(store, conf, follow_links=kept("follow_links"), log_only=log_only)
     click.get_current_context().call_on_close(opened.close)
-    if opened.path.layout is Layout.ROCKSDB:
-        remark(
-            f"note: {root_text(store)}: its queues are in RocksDB: only its log is read, not the queues and not the "
-            "configuration in RocksDB"
-        )
+    if not opened.path.reads_queues:
+        remark(f"note: {root_text(store)}: its queues are in RocksDB, and are not read: {install_extra('rocksdb')}")
     elif opened.path.layout is Layout.DLEDGER:
         remark(
             f"note: {root_text(store)}: its log is a DLedger group's: entries that the group has not agreed on are "

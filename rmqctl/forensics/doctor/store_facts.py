@@ -14,7 +14,7 @@ from rmqctl.forensics.doctor.twins import is_twin
 from rmqctl.forensics.groups.delay_levels import undelivered
 from rmqctl.forensics.groups.queue_ends import ends_of
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
+from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, consumer_offsets
 from rmqctl.store.read.topic_names import unknown_topic
@@ -125,7 +125,7 @@ def facts_of(
     """
     codes = {finding.code for finding in findings}
     log = store.commit_log.queue
-    has_queues = store.path.layout is not Layout.ROCKSDB
+    has_queues = store.path.reads_queues
     return StoreFacts(
         log_files={file.file_from_offset: file.name for file in log.files},
         log_file_size=log.file_size,

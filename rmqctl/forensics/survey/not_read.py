@@ -87,14 +87,13 @@ _MISSING = f"although {store_path.CONFIG}/{TIMER_CHECK} and {TIMER_TOPIC} exist"
 def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
     """Yield what lies beside the parts of the store that rmqctl knows."""
     path, storage = store.path, store.storage
-    only_log = path.layout is Layout.ROCKSDB
     logs = {folder.relative_to(path.root).parts[0] for folder in path.commitlogs if folder.is_relative_to(path.root)}
     for entry in storage.listing(path.root):
         name = entry.name
         if name in logs or not _has_bytes(store, entry.path, entry.kind):
             continue
-        if name in (*QUEUES_AND_INDEX, *TIMER_FILES) and only_log:
-            yield NotRead(name, f"only the log of a store with the layout {path.layout.value} is read")
+        if name == store_path.CONSUMEQUEUE and not path.reads_queues:
+            yield NotRead(name, "its queues in RocksDB")
         elif name == store_path.CONSUMEQUEUE and path.layout is Layout.COMBINED:
             if storage.entry(entry.path / store_path.ROCKSDB_SIGN).kind is Kind.FILE:
                 yield NotRead(name, "its queues in RocksDB; those in files are read")
@@ -105,7 +104,10 @@ def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
 def _in_config(store: ReadOnlyStore) -> Iterator[NotRead]:
     folder = store.path.part(store_path.CONFIG)
     for entry in store.storage.listing(folder):
-        if entry.name.removesuffix(".bak") in _READ_IN_CONFIG or not _has_bytes(store, entry.path, entry.kind):
+        is_read = store.path.reads_databases and entry.name in store.path.config_databases
+        if is_read or entry.name.removesuffix(".bak") in _READ_IN_CONFIG:
+            continue
+        if not _has_bytes(store, entry.path, entry.kind):
             continue
         yield NotRead(f"{store_path.CONFIG}/{entry.name}", _what(entry.name))
 

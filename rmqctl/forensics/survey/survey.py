@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.config.store_path import CONFIG, CONSUMEQUEUE
 from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import UNREADABLE, message_of
@@ -41,6 +41,7 @@ def survey(store: ReadOnlyStore, beside: list[NotRead]) -> dict[str, Any]:
         "store": str(store.path.root),
         "version": _version(store),
         "layout": store.path.layout.value,
+        "configDatabases": [f"{CONFIG}/{name}" for name in store.path.config_databases],
         "lock": {"file": store.path.has_lock_file, "heldBy": store.lock_holder()},
         "abort": store.path.has_abort,
         "checkpoint": _checkpoint(store),

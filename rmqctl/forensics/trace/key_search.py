@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.forensics.trace.log_scan import has_queue_files
 from rmqctl.forensics.trace.queue_records import record_at
 from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.message import Damage, Message
@@ -61,7 +60,7 @@ class KeySearch:
     def __init__(self, scan: LogScan, *, by_scan: bool) -> None:
         self.scan = scan
         self.dangling: list[IndexedPlace] = []
-        self.uses_index = not by_scan and has_queue_files(scan.store) and bool(scan.store.index.spans())
+        self.uses_index = not by_scan and scan.store.path.reads_queues and bool(scan.store.index.spans())
         self.was_asked = False
         self._store = scan.store
         self._found: dict[str, list[Record]] = {}

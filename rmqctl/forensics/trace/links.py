@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.trace.log_scan import has_queue_files
 from rmqctl.forensics.trace.queue_records import first_from
 from rmqctl.forensics.trace.stage import LMQ, OP, ROLLBACK, WAITING_KINDS, Record, Stage
 from rmqctl.format.body import op_message
@@ -51,7 +50,7 @@ def own_stage(kind: str, record: Record, store: ReadOnlyStore) -> Stage:
 
 
 def _is_reachable(store: ReadOnlyStore, message: Message) -> bool | None:
-    if not has_queue_files(store) or store.is_unread(message.topic, message.queue_id):
+    if not store.path.reads_queues or store.is_unread(message.topic, message.queue_id):
         return None
     unit = store.unit(message.topic, message.queue_id, message.queue_offset)
     return unit is not None and unit.physical_offset == message.physical_offset
@@ -64,7 +63,7 @@ def light_stages(record: Record, store: ReadOnlyStore) -> Iterator[Stage]:
         unit = None if queue is None else first_from(queue, record.message.physical_offset)
         found = unit is not None and unit.physical_offset == record.message.physical_offset
         offset = unit.queue_offset if unit is not None and found else place.queue_offset
-        is_known = has_queue_files(store) and not store.is_unread(place.topic, place.queue_id)
+        is_known = store.path.reads_queues and not store.is_unread(place.topic, place.queue_id)
         reachable = found if is_known else None
         yield Stage(LMQ, record, place.topic, place.queue_id, offset, reachable)
 

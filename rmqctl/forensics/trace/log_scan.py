@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.message import HEADS, PLACEHOLDER_SIGN, Damage, Message
-from rmqctl.store.config.store_path import Layout
 from rmqctl.store.read.commit_log import NOT_READ, SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
-
-
-def has_queue_files(store: ReadOnlyStore) -> bool:
-    """Return whether the queues of a store are files; those in RocksDB are not read."""
-    return store.path.layout is not Layout.ROCKSDB
 
 
 @dataclass

@@ -325,7 +325,7 @@ class Trace:
             states,
             list(self._client_records(unique_key)),
             self._commit_may_be_lost(stages),
-            any(rocksdb_folder(path.storage, path.part(CONFIG)) for path in paths),
+            any(not path.reads_databases and rocksdb_folder(path.storage, path.part(CONFIG)) for path in paths),
             self._is_left_by_timer(stages),
         )
 

@@ -123,7 +123,7 @@ class Examiner:
         self._simulation: RestartSimulation | None = None
         self._renamed = RenamedFiles(store.commit_log.queue)
         self._clock = ClockWatch()
-        self._level = LEVEL_LOG if store.path.layout is Layout.ROCKSDB else LEVEL_ALL
+        self._level = LEVEL_ALL if store.path.reads_queues else LEVEL_LOG
         self._verification = Verification(store, self._level, threads, self._scan)
 
     @property

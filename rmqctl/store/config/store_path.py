@@ -6,7 +6,7 @@
 | `abort.bak` (each start creates it), `timerwheel`, `timerlog/`, `compaction/`, config/timercheck | 5.x |
 | a PID in `abort` | 5.x |
 | `rocksdbstore/` | 5.4 and later |
-| `consumequeue/CURRENT`, without topics in `consumequeue` | 5.x, storeType=defaultRocksDB: only the log is read |
+| `consumequeue/CURRENT`, without topics in `consumequeue` | 5.2 and later, storeType=defaultRocksDB: read-only |
 | `consumequeue/CURRENT` with topics, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, files and RocksDB: read-only |
 | `dledger-ID/` | brokers of a DLedger group, log in `data/`, a header before each record: read-only |
 """
@@ -21,10 +21,14 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import BadRequest, LayoutNotSupported, NotAStore, Unreadable
 from rmqctl.logfile.access.place import from_root, is_same
 from rmqctl.logfile.system.remote_storage import root_text, storage_of
-from rmqctl.logfile.system.storage import Kind
+from rmqctl.logfile.system.rocksdb import can_read_databases
+from rmqctl.logfile.system.shown_storage import ShownStorage
+from rmqctl.logfile.system.storage import Kind, Storage
+from rmqctl.store.config.databases import config_files, config_layout, queue_files
+from rmqctl.text import install_extra
 
 if TYPE_CHECKING:
-    from rmqctl.logfile.system.storage import Entry, Storage
+    from rmqctl.logfile.system.storage import Entry
     from rmqctl.store.config.broker_conf import BrokerConf
 
 COMMITLOG = "commitlog"
@@ -82,8 +86,8 @@ class StorePath:
     """The paths of a store's parts; `root` is the folder of the store.
 
     The layout depends on the files of the store and on `conf`. Raises NotAStore if `root` is not the folder of a store,
-    Unreadable if it cannot be opened, and LayoutNotSupported for ROCKSDB, unless the caller reads only the log
-    (`log_only`).
+    and Unreadable if it cannot be opened. Queues in RocksDB are read if the extra `rocksdb` is installed, and the store
+    is on this host; else LayoutNotSupported is raised, unless the caller can do without them (`log_only`).
     """
 
     def __init__(
@@ -105,17 +109,23 @@ class StorePath:
         is_other = bool(conf.store_root) and not is_same(Path(conf.store_root), root)
         outside = [path for path in self.commitlogs if not path.is_relative_to(root)]
         self._log_of_other = outside[0] if is_other and outside and COMMITLOG in entries else None
-        for path in named:
-            self.storage.trust(path)
         self.entries_in = _dledger_data(root, entries, conf)
         if self.entries_in is not None:
             older = [path for path in self.commitlogs if self.storage.entry(path).kind is not Kind.MISSING]
             self.commitlogs = [*older, self.entries_in]
         self.layout = Layout.DLEDGER if self.entries_in is not None else _layout(self.storage, root, conf)
-        if self.layout is Layout.ROCKSDB and not log_only:
-            what = "a RocksDB store: its queues cannot be read"
-            verbs = "`info`, `doctor`, `dump`, `trace`, `verify --level 1`, `query --scan` and `query --msg-id`"
-            raise LayoutNotSupported(what, path=root_text(root), hint=f"{verbs} read its log")
+        self.reads_databases = type(self.storage) in (Storage, ShownStorage) and can_read_databases()
+        self.reads_queues = self.layout is not Layout.ROCKSDB or self.reads_databases
+        if not (self.reads_queues or log_only):
+            hint = install_extra("rocksdb") if type(self.storage) is Storage else "copy the store to this host"
+            raise LayoutNotSupported("a store with its queues in RocksDB", path=root_text(root), hint=hint)
+        self.config_databases: tuple[str, ...] = ()  # the folders in config/ that the broker reads in place of files
+        if CONFIG in entries:
+            self.config_databases = _config_databases(self.storage, root, conf, self.layout)
+        if self.reads_databases and type(self.storage) is Storage:
+            self._show_databases(conf)
+        for path in named:
+            self.storage.trust(path)
         has_log = any(self.storage.entry(path).kind is Kind.DIRECTORY for path in self.commitlogs)
         if not (has_log or COMMITLOG in entries or (CONSUMEQUEUE in entries and CHECKPOINT in entries)):
             why = "it has no commitlog folder" if entries else "the folder is empty"
@@ -155,6 +165,13 @@ class StorePath:
             what = "a DLedger store: this reads no log with DLedger's headers"
             hint = "`rmqctl verify`, `rmqctl dump`, `rmqctl lag` and `rmqctl trace` read it"
             raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
+
+    def _show_databases(self, conf: BrokerConf) -> None:
+        shown = config_files(self.storage, self.part(CONFIG), self.config_databases)
+        if self.layout is Layout.ROCKSDB:
+            shown |= queue_files(self.storage, self.part(CONSUMEQUEUE), conf)
+        if shown:
+            self.storage = ShownStorage(self.root, shown, follow_links=self.storage.follow_links)
 
     @property
     def has_abort(self) -> bool:
@@ -248,6 +265,13 @@ def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}", path=str(root / CONSUMEQUEUE)) from error
     return Layout.COMBINED if has_topics or conf.queues_in_both else Layout.ROCKSDB
+
+
+def _config_databases(storage: Storage, root: Path, conf: BrokerConf, layout: Layout) -> tuple[str, ...]:
+    try:
+        return config_layout(storage, root / CONFIG, conf, rocksdb=layout is Layout.ROCKSDB)
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}", path=str(error.filename or root)) from error
 
 
 def _no_store(what: str, storage: Storage, root: Path) -> NotAStore:

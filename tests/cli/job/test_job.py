@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.job.job import JOBS
+from rmqctl.store.config import store_path
 from tests.conftest import Rmqctl
 
 Golden = Callable[[str], Path]
@@ -30,7 +31,8 @@ def test_what_is_no_store_is_one_line(name: str, tmp_path: Path, rmqctl: Rmqctl)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "trace"])  # which reads the log alone
-def test_rocksdb(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+def test_rocksdb_without_its_extra(name: str, golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
     result = rmqctl(*words(name, golden("broker-533-rocksdb")))
     assert (result.code, result.out, result.err.count("\n")) == (13, "", 1)
 

@@ -11,6 +11,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from rmqctl.forensics.audit.timer_audit import audit_timers
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.groups.waiting_timers import timers_by_log, timers_by_queues
 from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.read import read_only_store
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.timer.timer_message import MS_MAX
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
@@ -29,6 +31,14 @@ HOUR_MS = 3_600_000
 UNIT = 52 * 30
 LOG, WHEEL, CHECK = "timerlog/00000000000000000000", "timerwheel", "config/timercheck"
 MISSING, NEVER, LENGTH, REPEATS = "timer-files-missing", "timer-undelivered", "timer-file-length", "timer-repeats"
+
+
+SOON_NS = 1_795_480_000 * 10**9  # a day after broker-550 died: a broker drops what is more than 7 days late
+
+
+@pytest.fixture(autouse=True)
+def _now_is_soon_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_only_store, "time", SimpleNamespace(time_ns=lambda: SOON_NS))
 
 
 def inverted(name: str, at: int, size: int) -> Callable[[Path], None]:

@@ -25,6 +25,7 @@ public final class Read {
         } else {
             RealStore.allowReading(store);
         }
+        RealStore.askForQueues(store, conf);
         Map<String, Object> document = new LinkedHashMap<>();
         document.put("load", loaded);
         document.put("minPhyOffset", store.getMinPhyOffset());

@@ -20,6 +20,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 /** Opens the real store as a broker.conf says, -Dconf unless another is named; here is what differs among versions. */
 final class RealStore {
     private static final int DISPATCH_POLL_MS = 5;
+    private static final int GROUP_COMMIT_MS = 500; // RocksDB's queues get their units in groups
 
     private RealStore() {
     }
@@ -34,8 +35,36 @@ final class RealStore {
         MessageStoreConfig config = config(conf);
         // 5.x wants the topics' configurations, too
         Object[] arguments = {config, stats(), nobodyWaits, broker(), topics(config)};
-        Constructor<?> constructor = DefaultMessageStore.class.getConstructors()[0];
+        Constructor<?> constructor = storeType(conf).getConstructors()[0];
         return (DefaultMessageStore) constructor.newInstance(Arrays.copyOf(arguments, constructor.getParameterCount()));
+    }
+
+    /** Of 5.2 and 5.3, a store with queues in RocksDB is a class of its own. */
+    private static Class<?> storeType(String conf) throws IOException {
+        if (isRocksDB(conf)) {
+            try {
+                return Class.forName("org.apache.rocketmq.store.RocksDBMessageStore");
+            } catch (ClassNotFoundException newer) {
+                return DefaultMessageStore.class;
+            }
+        }
+        return DefaultMessageStore.class;
+    }
+
+    private static boolean isRocksDB(String conf) throws IOException {
+        return properties(conf).getProperty("storeType", "").equals("defaultRocksDB");
+    }
+
+    /** RocksDB's queues are in no list before somebody asks for them: these are named `topic@queueId`, with commas. */
+    static void askForQueues(DefaultMessageStore store, String conf) throws Exception {
+        String asked = properties(conf).getProperty("askedQueues", "");
+        if (!asked.isEmpty()) {
+            Thread.sleep(GROUP_COMMIT_MS);
+            for (String queue : asked.split(",")) {
+                String[] place = queue.split("@");
+                store.getConsumeQueue(place[0], Integer.parseInt(place[1]));
+            }
+        }
     }
 
     /** Starts a loaded store and waits until queues and index have what the log has. */

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import ExitCode, LayoutNotSupported, NotAStore, Unreadable
+from rmqctl.store.config import store_path
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.store_path import StorePath
 
@@ -94,7 +95,8 @@ def test_a_folder_that_cannot_be_listed_is_unreadable(store: Path, monkeypatch: 
     assert caught.value.exit_code is ExitCode.PARTIAL
 
 
-def test_a_store_with_queues_in_rocksdb_is_not_supported(golden: Callable[[str], Path]) -> None:
+def test_queues_in_rocksdb_need_the_extra(golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
     with pytest.raises(LayoutNotSupported, match="RocksDB") as caught:
         open_path(golden("broker-533-rocksdb"))
     assert caught.value.exit_code is ExitCode.LAYOUT

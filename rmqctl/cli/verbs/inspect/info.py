@@ -58,7 +58,7 @@ def command(store: Path, output: str) -> int:
 
 def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
     log, queues, index = document["commitLog"], document["consumeQueues"], document["index"]
-    version, lock = document["version"], document["lock"]
+    version, lock, databases = document["version"], document["lock"], document["configDatabases"]
     of_topics = f"{queues['queueCount']} of {counted(queues['topicCount'], 'topic')}"
     holder = "not held" if lock["heldBy"] is None else f"held by {_process(lock['heldBy'])}: a broker runs"
     return [
@@ -66,6 +66,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("written by", f"RocketMQ {version['guess']} (shown by: {', '.join(version['signs'])})"),
         ("  treated as", f"{version['profile']} by `append` and `recover`, unless --profile says otherwise"),
         ("queues in", "files; the log is a DLedger group's" if document["layout"] == "DLedger" else document["layout"]),
+        *([("config in", f"RocksDB: {', '.join(databases)}")] if databases else []),
         ("lock", holder if lock["file"] else "no lock file"),
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down cleanly"),
         (
@@ -82,7 +83,9 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("  pre-allocated", ", ".join(log["preAllocated"]) or "none"),
         (
             "consume queues",
-            f"{of_topics}, {counted(queues['fileCount'], 'file')}, {_bytes(queues['allocatedBytes'])} on disk",
+            of_topics
+            if document["layout"] == "RocksDB"
+            else f"{of_topics}, {counted(queues['fileCount'], 'file')}, {_bytes(queues['allocatedBytes'])} on disk",
         ),
         ("index", f"{counted(index['fileCount'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
         *_checkpoint_fields(document["checkpoint"]),

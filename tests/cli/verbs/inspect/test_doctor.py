@@ -19,6 +19,7 @@ from rmqctl.cli.views.metrics_file import MetricsFile
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import MAGIC_V1
+from rmqctl.store.config import store_path
 from rmqctl.store.config.fastjson import fastjson_loads
 from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, each_damage, tree_hash, unpack
 from tests.support.file_edits import poke, write_at
@@ -164,10 +165,13 @@ def test_the_next_command_has_the_options_of_this_one(tmp_path: Path, rmqctl: Rm
     assert command == f"rmqctl recover {store} --broker-conf '{conf}' --profile 4.9 --yes"
 
 
-def test_the_log_of_a_rocksdb_store_is_examined(tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_the_log_of_a_rocksdb_store_is_examined_without_its_extra(
+    tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
     result = rmqctl("doctor", unpack("broker-533-rocksdb", tmp_path))
     assert (result.code, result.out.startswith("nothing wrong in what was looked at: ")) == (0, True)
-    assert "only its log is read" in result.err
+    assert "its queues are in RocksDB, and are not read" in result.err
 
 
 @pytest.mark.parametrize(

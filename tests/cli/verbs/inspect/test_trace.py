@@ -422,16 +422,6 @@ def test_light_queues(golden: Golden, rmqctl: Rmqctl) -> None:
     assert topics == light["properties"]["INNER_MULTI_DISPATCH"].split(",")
 
 
-def test_queues_in_rocksdb(golden: Golden, rmqctl: Rmqctl) -> None:
-    """The log is read, and whether a queue leads to a record is not known."""
-    store = golden("broker-533-rocksdb")
-    row = next(row for row in rmqctl("dump", store, "-o", "jsonl").rows() if row["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC")
-    found = rmqctl("trace", store, "--unique-key", row["properties"]["UNIQ_KEY"], "-o", "json").document()
-    assert found["stages"][0]["kind"] == "half"
-    assert {stage["reachable"] for stage in found["stages"]} == {None}
-    assert {"op", "rollback"} & {stage["kind"] for stage in found["stages"]}
-
-
 def test_a_message_without_unique_key(golden: Golden, rmqctl: Rmqctl) -> None:
     """3.2.6 gives none: messages with the same key stay apart."""
     found = rmqctl("trace", golden("326-basic"), "--key", "user-15", "-o", "json").document()

@@ -1,0 +1,104 @@
+"""Read a RocksDB database of a store, by rocksdict (the extra `rocksdb`).
+
+RocksDB writes to the folder that it opens, even for reading. So it opens a scratch folder with links to the database's
+files, but not to LOCK and LOG: the store stays as it is, also beside a running broker.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.logfile.system.storage import Kind, Storage
+from rmqctl.scratch import temporary_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CURRENT = "CURRENT"  # each database has this file
+DEFAULT_FAMILY = "default"
+_OF_PROCESS = ("LOCK", "LOG")  # also LOG.old.TIME; the write-ahead log is NUMBER.log
+_TRIES, _PAUSE_S = 5, 0.1  # a running broker may delete a file between the listing and the opening
+
+
+def can_read_databases() -> bool:
+    """Return whether the extra `rocksdb` is installed."""
+    return find_spec("rocksdict") is not None
+
+
+def has_database(storage: Storage, folder: Path) -> bool:
+    """Return whether a folder has a database. Raises OSError."""
+    return storage.entry(folder / CURRENT).kind is Kind.FILE
+
+
+class Database:
+    """The database in `folder` as it is when it is opened.
+
+    All its tables are open from then on: a broker may delete their files. The methods raise OSError with RocksDB's
+    text, for example for a damaged file.
+    """
+
+    def __init__(self, storage: Storage, folder: Path) -> None:
+        self._folder = folder
+        for left in reversed(range(_TRIES)):
+            try:
+                self._open(storage)
+            except OSError:
+                if not left:
+                    raise
+                time.sleep(_PAUSE_S)
+            else:
+                return
+
+    def rows(
+        self, family: str = DEFAULT_FAMILY, prefix: bytes = b"", start: bytes = b""
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys with a prefix, and their values, sorted by key, from `start` on.
+
+        A family that does not exist has no rows.
+        """
+        if family not in self._families:
+            return
+        with self._named():
+            rows = self._families[family].iter()
+            rows.seek(start or prefix)
+        while True:
+            with self._named():
+                if not rows.valid():
+                    rows.status()
+                    return
+                key, value = bytes(rows.key()), bytes(rows.value())
+                rows.next()
+            if not key.startswith(prefix):
+                return
+            yield key, value
+
+    def _open(self, storage: Storage) -> None:
+        from tempfile import TemporaryDirectory  # noqa: TID251 -- in a folder that is given
+
+        import rocksdict
+
+        raw = rocksdict.Options(raw_mode=True)
+        with TemporaryDirectory(dir=temporary_folder(), ignore_cleanup_errors=True) as links:
+            for entry in storage.listing(self._folder):
+                if entry.kind is Kind.FILE and not entry.name.startswith(_OF_PROCESS):
+                    Path(links, entry.name).symlink_to(entry.path.absolute())
+            with self._named(links):
+                names = rocksdict.Rdict.list_cf(links, raw)
+                read_only = rocksdict.AccessType.read_only()
+                self._database = rocksdict.Rdict(links, raw, dict.fromkeys(names, raw), read_only)
+                self._families = {name: self._database.get_column_family(name) for name in names}
+
+    @contextmanager
+    def _named(self, links: str = "") -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if type(error) is not Exception:  # rocksdict raises no other
+                raise
+            text = str(error).replace(f"{links}/", "") if links else str(error)
+            raise OSError(errno.EIO, f"RocksDB: {text}", str(self._folder)) from error

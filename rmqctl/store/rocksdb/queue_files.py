@@ -1,0 +1,127 @@
+"""Consume queues in RocksDB, shown as the queue files of a default store.
+
+Brokers of 5.2 and later write them with storeType=defaultRocksDB. Family `default` has a row for each unit, with the
+same content as in a queue file, and family `offset` two for each queue. Numbers are big-endian, and SEP is the byte 01
+(RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable):
+
+| family | key | value |
+|---|---|---|
+| default | topicLen4 SEP topic SEP queueId4 SEP queueOffset8 | physicalOffset8 size4 tagsCode8 storeTime8 |
+| offset | topicLen4 SEP topic SEP `max` SEP queueId4 | physicalOffset8 queueOffset8 of the last unit |
+| offset | the same with `min`, also for queues that were only asked for | of the first unit |
+
+A broker serves the units up to `max`: after it cut its log, later ones are stale.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.logfile.system.rocksdb import Database
+
+OFFSETS = "offset"
+CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"  # its `max` is the end of the dispatched log, not a queue
+USUAL_FILE_SIZE: Final = 300_000 * CQ_UNIT.size  # bytes; the default of mappedFileSizeConsumeQueue
+_SEP = b"\1"
+_MAX = _SEP + b"max" + _SEP
+_PRE_BLANK = CQ_UNIT.struct.pack(0, PRE_BLANK_SIZE, 0)
+
+
+class QueueFiles:
+    """The queue files, each of `file_size` bytes, of one database.
+
+    `opened` opens it when it is needed. The units that a queue lacks up to its last one are pre-blank, as those before
+    the first one in a broker's files.
+    """
+
+    def __init__(self, opened: Callable[[], Database], file_size: int) -> None:
+        self._opened = opened
+        self._per_file = file_size // CQ_UNIT.size
+        self._firsts: dict[tuple[str, int], int] = {}
+
+    def hides(self, names: tuple[str, ...]) -> bool:
+        """Return True: a file in the folder belongs to the database."""
+        del names
+        return True
+
+    def names(self, names: tuple[str, ...]) -> list[str] | None:
+        """Return the topics, the queueIds of a topic, or the files of a queue."""
+        match names:
+            case ():
+                return sorted(self._lasts)
+            case (topic,) if topic in self._lasts:
+                return sorted(map(str, self._lasts[topic]))
+            case (topic, queue_id) if (last := self._last(topic, queue_id)) is not None:
+                numbers = range(self._first(topic, int(queue_id), last) // self._per_file, last // self._per_file + 1)
+                return [f"{number * self._per_file * CQ_UNIT.size:0{FILE_NAME_DIGITS}d}" for number in numbers]
+        return None
+
+    def size(self, names: tuple[str, ...]) -> int | None:
+        """Return the length of a queue file in bytes, or None."""
+        match names:
+            case (topic, queue_id, name) if name in (self.names((topic, queue_id)) or ()):
+                return self._per_file * CQ_UNIT.size
+        return None
+
+    def content(self, names: tuple[str, ...]) -> bytes:
+        """Return the units of a queue file that exists."""
+        topic, queue_id, name = names
+        first = int(name) // CQ_UNIT.size
+        last = self._last(topic, queue_id) or 0
+        key = _unit_key(topic, int(queue_id))
+        content = bytearray(_PRE_BLANK * min(last + 1 - first, self._per_file))
+        for at, value in self._database.rows(prefix=key, start=key + struct.pack(">q", first)):
+            queue_offset = int.from_bytes(at[len(key) :], "big", signed=True)
+            if queue_offset > last or queue_offset >= first + self._per_file:
+                break
+            begin = (queue_offset - first) * CQ_UNIT.size
+            content[begin : begin + CQ_UNIT.size] = value[: CQ_UNIT.size].ljust(CQ_UNIT.size, b"\0")
+        return bytes(content)
+
+    @cached_property
+    def _database(self) -> Database:
+        return self._opened()
+
+    @cached_property
+    def _lasts(self) -> dict[str, dict[int, int]]:
+        """The queue offset of the last unit by topic and queueId."""
+        found: dict[str, dict[int, int]] = {}
+        for key, value in self._database.rows(OFFSETS):
+            size = int.from_bytes(key[:4], "big")
+            topic, rest = key[5 : 5 + size], key[5 + size :]
+            if not rest.startswith(_MAX) or len(rest) != len(_MAX) + 4 or len(value) != 16:
+                continue
+            name = topic.decode(errors="surrogateescape")
+            if name != CHECKPOINT_TOPIC and _can_be_a_folder(name):
+                queue_id, last = int.from_bytes(rest[-4:], "big"), int.from_bytes(value[8:], "big", signed=True)
+                found.setdefault(name, {})[queue_id] = last
+        return found
+
+    def _last(self, topic: str, queue_id: str) -> int | None:
+        return self._lasts.get(topic, {}).get(int(queue_id)) if queue_id.isdecimal() else None
+
+    def _first(self, topic: str, queue_id: int, last: int) -> int:
+        """Return the queue offset of a queue's first unit; `last` if it has none."""
+        if (topic, queue_id) not in self._firsts:
+            key = _unit_key(topic, queue_id)
+            found = next(self._database.rows(prefix=key), None)
+            first = last if found is None else int.from_bytes(found[0][len(key) :], "big", signed=True)
+            self._firsts[topic, queue_id] = min(first, last)
+        return self._firsts[topic, queue_id]
+
+
+def _unit_key(topic: str, queue_id: int) -> bytes:
+    name = topic.encode(errors="surrogateescape")
+    return struct.pack(">i", len(name)) + _SEP + name + _SEP + struct.pack(">I", queue_id) + _SEP
+
+
+def _can_be_a_folder(topic: str) -> bool:
+    return topic not in ("", ".", "..") and "/" not in topic and "\0" not in topic

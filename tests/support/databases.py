@@ -1,0 +1,40 @@
+"""Databases as brokers write them, by rocksdict."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from rocksdict import Options, Rdict
+
+Rows = Mapping[bytes, bytes]
+
+
+def write_database(folder: Path, families: Mapping[str, Rows]) -> None:
+    """Write a database with these rows by family; `default` always exists."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    database = Rdict(str(folder), options)
+    for name, rows in families.items():
+        family = database if name == "default" else database.create_column_family(name, Options(raw_mode=True))
+        for key, value in rows.items():
+            family[key] = value
+    database.flush()
+    database.close()
+    (folder / "rocksdict-config.json").unlink()
+
+
+def unit_row(topic: str, queue_id: int, queue_offset: int, unit: tuple[int, int, int]) -> tuple[bytes, bytes]:
+    """Return the row of a unit: (physicalOffset, size, tagsCode)."""
+    name = topic.encode()
+    key = struct.pack(">i", len(name)) + b"\1" + name + b"\1" + struct.pack(">I", queue_id) + b"\1"
+    return key + struct.pack(">q", queue_offset), struct.pack(">qiqq", *unit, 0)
+
+
+def offset_row(topic: str, queue_id: int, queue_offset: int, end: str = "max") -> tuple[bytes, bytes]:
+    """Return the row that says a queue's last unit, or with `min` its first."""
+    name = topic.encode()
+    key = struct.pack(">i", len(name)) + b"\1" + name + b"\1" + end.encode() + b"\1" + struct.pack(">I", queue_id)
+    return key, struct.pack(">qq", 0, queue_offset)
