@@ -123,8 +123,7 @@ EXIT_CODE_ADVICE: dict[ExitCode, Advice] = {
         "Run the command with --dry-run to see the plan, then with --yes.", "rmqctl VERB STORE --yes"
     ),
     ExitCode.LAYOUT: Advice(
-        "`info` shows the layout. Queues in RocksDB need the extra `rocksdb`; without it, `verify --level 1` and `dump` "
-        "read the log.",
+        "`info` shows the layout. Queues in RocksDB need the extra `rocksdb`; without it, `dump` still reads the log.",
         "rmqctl info STORE",
     ),
     ExitCode.BUG: Advice("Report the bug with what --debug shows.", "rmqctl --debug VERB STORE"),

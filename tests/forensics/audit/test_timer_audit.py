@@ -9,9 +9,9 @@ import json
 import os
 import shutil
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +19,6 @@ from rmqctl.forensics.audit.timer_audit import audit_timers
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.groups.waiting_timers import timers_by_log, timers_by_queues
 from rmqctl.store.config.topics import TIMER_TOPIC
-from rmqctl.store.read import read_only_store
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.timer.timer_message import MS_MAX
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
@@ -38,7 +37,7 @@ SOON_NS = 1_795_480_000 * 10**9  # a day after broker-550 died: a broker drops w
 
 @pytest.fixture(autouse=True)
 def _now_is_soon_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_only_store, "time", SimpleNamespace(time_ns=lambda: SOON_NS))
+    monkeypatch.setattr(time, "time_ns", lambda: SOON_NS)
 
 
 def inverted(name: str, at: int, size: int) -> Callable[[Path], None]:
