@@ -152,6 +152,8 @@ class Verification:
         self._builder = DispatchRequestBuilder(with_keys=level >= LEVEL_ALL, with_tags=True)
         self._receipts = receipts
         self._level = level if store.commit_log.queue.files else 0
+        if level >= LEVEL_QUEUES:
+            store.check_database()
         self._queues: QueueCrosscheck | None = None
         self._index_parts = index_parts if self._level >= LEVEL_ALL else None
         self._index: IndexAudit | None = None

@@ -67,6 +67,18 @@ class RebuildTimers(NamedTuple):
         return {"action": "rebuild-timers", "messages": len(self.timers)}
 
 
+class RefillQueues(NamedTuple):
+    """A step that removes the queues in RocksDB, for the next start to fill."""
+
+    def describe(self) -> str:
+        """Return one line of text for people."""
+        return "remove the database of the queues and the checkpoint, for the next start to fill the queues"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as a dict for JSON."""
+        return {"action": "refill-queues"}
+
+
 class SetCheckpoint(NamedTuple):
     """A step that writes `values` into the file `checkpoint`."""
 
@@ -107,7 +119,7 @@ class AddLogFile(NamedTuple):
 class Step(NamedTuple):
     """One action of a repair plan, and its reason."""
 
-    action: Change | RebuildQueue | RebuildIndex | RebuildTimers | SetCheckpoint | AddLogFile
+    action: Change | RebuildQueue | RebuildIndex | RebuildTimers | RefillQueues | SetCheckpoint | AddLogFile
     why: str
 
     def describe(self) -> str:

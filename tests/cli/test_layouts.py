@@ -31,7 +31,8 @@ def test_a_store_of_another_layout_is_not_changed(name: str, golden: Golden, rmq
     store = golden(name)
     before = tree_hash(store)
     for verb, *more in CHANGES:
-        if verb == "rebuild" and name == "broker-550-dledger":
+        repairs = verb in ("recover", "rebuild", "truncate")
+        if (verb == "rebuild" and name == "broker-550-dledger") or (repairs and name == "550-rocksdb-crash"):
             continue
         result = rmqctl(verb, store, *more)
         assert (result.code, "RocksDB" in result.err or "DLedger" in result.err) == (13, True), verb
@@ -191,7 +192,8 @@ def test_broker_conf_decides_about_the_layout(
     for words in (["verify"], ["queue"], ["config", "show"]):
         assert rmqctl(*words, store, *told).code == 0, words
     for verb, *more in CHANGES:
-        if (verb, layout) != ("rebuild", "DLedger"):
+        may_refill = layout == "RocksDB" and verb in ("recover", "rebuild", "truncate")
+        if (verb, layout) != ("rebuild", "DLedger") and not may_refill:
             assert rmqctl(verb, store, *told, *more).code == 13, verb
     assert tree_hash(store) == before
 

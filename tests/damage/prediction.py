@@ -15,9 +15,9 @@ from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery import simulation
+from rmqctl.store.recovery.queues.simulated_queue import _ON_DISK, RecoveredQueue
+from rmqctl.store.recovery.queues.simulated_queues import RecoveredQueues
 from rmqctl.store.recovery.replay import LoadedLog
-from rmqctl.store.recovery.simulated_queue import _ON_DISK, RecoveredQueue
-from rmqctl.store.recovery.simulated_queues import RecoveredQueues
 from tests.damage.command import breach, call
 
 if TYPE_CHECKING:

@@ -69,6 +69,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl recover STORE --dry-run": (
         "log-file-length", "log-tail-gone", "record-damaged", "start-refused", "log-file-empty", "queue-file-empty",
         "start-loses", "log-tail-unclean", "queue-ahead", "checkpoint-wrong", "broker-died", "copied-live",
+        "database-damaged",
     ),
     "rmqctl recover STORE --keep-going --dry-run": ("log-file-gone",),
     "rmqctl rebuild STORE queues --dry-run": (

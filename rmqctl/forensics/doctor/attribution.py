@@ -15,6 +15,7 @@ from rmqctl.forensics.doctor.queue_clues import misnamed_records, other_keys, re
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.message import BAD_PHYSICAL_OFFSET
 from rmqctl.logfile.mapped_file_queue import EMPTY_FILE, OFFSET_MAX
+from rmqctl.logfile.system.rocksdb import OF_ROCKSDB
 from rmqctl.store.config.config_file import TOPICS_CONFIG
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
@@ -182,6 +183,8 @@ class _Attribution:
 
     def _named(self, finding: Finding) -> None:
         code, is_each = NAMED_CAUSES[finding.code]
+        if finding.path == CONSUMEQUEUE and OF_ROCKSDB in finding.detail:
+            code = "database-damaged"
         if finding.code == BAD_PHYSICAL_OFFSET and finding.count == 1:
             code = "record-damaged"  # records of another place of the log come in runs, with one error for all
         if code == "config-lost" and finding.path.endswith(TOPICS_CONFIG):
@@ -399,9 +402,12 @@ class _Attribution:
         if self._facts.copied:
             first = self._facts.log_files[self._facts.bases[0]]
             died.findings.append(Finding("abort", first, None, self._facts.copied))
+        of_death = {"queue-behind", "queue-gone", "index-damaged"} | (
+            {"queues-gone"} if self._facts.in_rocksdb else set()
+        )
         for place, group in [*self._groups.items()] if self._facts.is_healed else ():
             is_filled = {found.code for found in group.findings} <= {MISSING, "index-missing"}
-            if is_filled and group.code in ("queue-behind", "queue-gone", "index-damaged"):
+            if is_filled and group.code in of_death:
                 died.consequences += group.findings
                 del self._groups[place]
         if self._facts.copied and any(group.code in OF_COPY for group in self._groups.values()):

@@ -40,6 +40,11 @@ CAUSES: dict[str, CauseKind] = {
         "A part of the store cannot be read: {subjects}{places}",
         "Nothing can be said about this part. Correct the permissions, or copy the disk, before anything is changed.",
     ),
+    "database-damaged": CauseKind(
+        "The database of the queues is damaged: {subjects}",
+        "A broker with queues in RocksDB does not start on it, or serves a part of the messages. The log has all that "
+        "the queues need.",
+    ),
     "change-unfinished": CauseKind(
         "A change by rmqctl was not finished",
         "The store is between two states. Do not start a broker before the change is undone.",

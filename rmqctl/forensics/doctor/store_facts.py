@@ -14,7 +14,7 @@ from rmqctl.forensics.doctor.twins import is_twin
 from rmqctl.forensics.groups.delay_levels import undelivered
 from rmqctl.forensics.groups.queue_ends import ends_of
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG
+from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, consumer_offsets
 from rmqctl.store.read.topic_names import unknown_topic
@@ -58,6 +58,7 @@ class StoreFacts:
     renamed: Mapping[str, tuple[Path, Path]] = field(default_factory=dict)
     # what waits in the delay levels with findings, by queueId
     undelivered: Mapping[int, Undelivered] = field(default_factory=dict)
+    in_rocksdb: bool = False  # the queues: a broker that dies leaves none of them, or too few units
     held: Mapping[QueueKey, int] = field(default_factory=dict)  # messages in each queue that a stored offset is after
     unknown: frozenset[str] = frozenset()  # topics with such an offset that do not exist
     # messages with the queue offset of another message: topic, queueId, physical offset
@@ -141,6 +142,7 @@ def facts_of(
         copied=_copied_in_words(store, log_end, last_stored) if store.path.has_abort else "",
         lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
         renamed=_renamed(store, renamed),
+        in_rocksdb=store.path.layout is Layout.ROCKSDB,
         twins=frozenset(
             (finding.topic, finding.queue_id, finding.physical_offset)
             for finding in findings

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 CURRENT = "CURRENT"  # each database has this file
 DEFAULT_FAMILY = "default"
+OF_ROCKSDB = "RocksDB: "  # begins the text of each error
 _OF_PROCESS = ("LOCK", "LOG")  # also LOG.old.TIME; the write-ahead log is NUMBER.log
+_BITS_OF_BROKER = 16
 _TRIES, _PAUSE_S = 5, 0.1  # a running broker may delete a file between the listing and the opening
 
 
@@ -82,23 +84,26 @@ class Database:
 
         import rocksdict
 
-        raw = rocksdict.Options(raw_mode=True)
+        raw, tables = rocksdict.Options(raw_mode=True), rocksdict.BlockBasedOptions()
+        tables.set_bloom_filter(_BITS_OF_BROKER, block_based=False)  # else no damage to a filter is found
+        raw.set_block_based_table_factory(tables)
         with TemporaryDirectory(dir=temporary_folder(), ignore_cleanup_errors=True) as links:
             for entry in storage.listing(self._folder):
                 if entry.kind is Kind.FILE and not entry.name.startswith(_OF_PROCESS):
                     Path(links, entry.name).symlink_to(entry.path.absolute())
-            with self._named(links):
+            self._links = links
+            with self._named():
                 names = rocksdict.Rdict.list_cf(links, raw)
                 read_only = rocksdict.AccessType.read_only()
                 self._database = rocksdict.Rdict(links, raw, dict.fromkeys(names, raw), read_only)
                 self._families = {name: self._database.get_column_family(name) for name in names}
 
     @contextmanager
-    def _named(self, links: str = "") -> Iterator[None]:
+    def _named(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             if type(error) is not Exception:  # rocksdict raises no other
                 raise
-            text = str(error).replace(f"{links}/", "") if links else str(error)
-            raise OSError(errno.EIO, f"RocksDB: {text}", str(self._folder)) from error
+            text = str(error).replace(f"{self._links}/", "")
+            raise OSError(errno.EIO, f"{OF_ROCKSDB}{text}", str(self._folder)) from error

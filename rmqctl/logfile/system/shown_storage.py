@@ -54,12 +54,18 @@ class _Place(NamedTuple):
 
 
 class ShownStorage(Storage):
-    """The files of the store in `root`, and those that `shown` has, by folder."""
+    """The files of a store in `base`, and those that `shown` has, by folder."""
 
-    def __init__(self, root: Path, shown: Mapping[Path, ShownFiles], *, follow_links: bool = False) -> None:
-        super().__init__(root, follow_links=follow_links)
-        self._shown = shown
-        self._content = lru_cache(_CACHED)(lambda folder, names: self._shown[folder].content(names))
+    def __init__(self, base: Storage, shown: Mapping[Path, ShownFiles]) -> None:
+        super().__init__(base.root, follow_links=base.follow_links)
+        self._base = base
+        self.shown = shown
+        self._content = lru_cache(_CACHED)(lambda folder, names: self.shown[folder].content(names))
+
+    @property
+    def of_disk(self) -> Storage:
+        """Return access to the files of the store."""
+        return self._base
 
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder, sorted. Raises OSError."""
@@ -88,7 +94,7 @@ class ShownStorage(Storage):
             return os.dup(file.fileno())
 
     def _place(self, path: Path) -> _Place | None:
-        for folder, files in self._shown.items():
+        for folder, files in self.shown.items():
             if path.is_relative_to(folder):
                 names = path.relative_to(folder).parts
                 return _Place(folder, files, names, files.hides(names))

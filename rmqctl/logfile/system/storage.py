@@ -106,6 +106,11 @@ class Storage:
         self._last_inside: str | None = None
         self._opened: dict[int, Closeable] = {}
 
+    @property
+    def of_disk(self) -> Storage:
+        """Return access to what lies on the disk; subclasses may show other files."""
+        return self
+
     def trust(self, folder: Path) -> None:
         """Follow links into `folder`, a commit log folder that broker.conf names."""
         self._trusted.trust(folder)

@@ -45,10 +45,10 @@ from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index.tag_index import indexes_tags
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.version_guess import candidate_versions
-from rmqctl.store.recovery.simulation import RestartSimulation, plan_restart, restarts_by_rules
+from rmqctl.store.recovery.simulation import RestartSimulation, can_simulate, plan_restart, restarts_by_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from rmqctl.forensics.audit.part_audit import CheckedRun
     from rmqctl.forensics.verify import VerifyReport
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.operations.doctor.surroundings import UnreadOffsets, WrongSize
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
+    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.commit_log import ScanSummary
     from rmqctl.store.read.file_scan import ScanItem
@@ -114,6 +115,7 @@ class Examiner:
         blocked: Callable[[ReadOnlyStore], str] = lambda _: "",
     ) -> None:
         self._said = store
+        store.check_database()
         self._wrong = () if store.path.log_only else tuple(wrong_sizes(store, profile.version))
         self.store = store = fitting(store, profile.version, self._wrong)
         self.profile = profile
@@ -125,6 +127,10 @@ class Examiner:
         self._clock = ClockWatch()
         self._level = LEVEL_ALL if store.path.reads_queues else LEVEL_LOG
         self._verification = Verification(store, self._level, threads, self._scan)
+
+    @property
+    def _is_in_rocksdb(self) -> bool:
+        return self.store.path.layout is Layout.ROCKSDB
 
     @property
     def reads_queues(self) -> bool:
@@ -152,7 +158,7 @@ class Examiner:
             report.summary.end,
             self._verification.last_stored,
             self._verification.missed,
-            _still_missed(restart, repairs.plain),
+            _still_missed(restart, repairs.plain, self._verification.missed, in_rocksdb=self._is_in_rocksdb),
             renamed,
         )
         by_version = self._by_version() if findings or _is_troubled(restart) else ()
@@ -191,7 +197,7 @@ class Examiner:
             yield from audit_offsets_back(self.store, self._verification.last_stored)
 
     def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
-        if builder is not None and self.store.path.layout is Layout.FILES and not self._wrong:
+        if builder is not None and can_simulate(self.store, self.profile) and not self._wrong:
             with suppress(OSError):  # verify reports what cannot be read
                 self._simulation = RestartSimulation(self.store, self.profile, builder)
 
@@ -216,9 +222,11 @@ class Examiner:
     def _restart(self) -> RestartOutcome | None:
         if self._simulation is not None:
             return self._simulation.finish()
-        if self._wrong and self.store.path.layout is Layout.FILES:
+        if not can_simulate(self.store, self.profile):
+            return None
+        if self._wrong:
             return self._restart_as_said()
-        if self.store.path.layout is not Layout.FILES or self.store.commit_log.queue.files:
+        if self.store.commit_log.queue.files:
             return None
         return plan_restart(self.store, self.profile)
 
@@ -276,16 +284,23 @@ def _is_troubled(restart: RestartOutcome | None) -> bool:
     return restart is not None and bool(restart.refused or restart.hangs or restart.lost.records)
 
 
-def _still_missed(restart: RestartOutcome | None, plan: RecoveryPlan | None) -> int | None:
+def _still_missed(
+    restart: RestartOutcome | None, plan: RecoveryPlan | None, missed: Mapping[QueueKey, int], *, in_rocksdb: bool
+) -> int | None:
     """Return how many units will be missing at queue ends after the next start.
 
-    The ends of the queues then are compared with their planned ends after a repair. None if the start fails or loses
-    messages, or without a repair plan.
+    In RocksDB, also those in between, of the messages that are `missed` now. The ends of the queues then are compared
+    with their planned ends after a repair. None if the start fails or loses messages, or without a repair plan.
     """
     if restart is None or plan is None or _is_troubled(restart):
         return None
-    ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in restart.queues}
-    return sum(
-        max(queue.max_offset - max(ends.get((queue.topic, queue.queue_id), 0), queue.min_offset), 0)
-        for queue in plan.repair.queues
-    )
+    after = {(queue.topic, queue.queue_id): queue for queue in restart.queues}
+    still = 0
+    for queue in plan.repair.queues:
+        found, asked = after.get((queue.topic, queue.queue_id)), queue.max_offset - queue.min_offset
+        if in_rocksdb:
+            held = found.max_offset - found.min_offset - found.missing if found else 0
+            still += min(max(asked - held, 0), missed.get((queue.topic, queue.queue_id), 0))
+        else:
+            still += max(queue.max_offset - max(found.max_offset if found else 0, queue.min_offset), 0)
+    return still

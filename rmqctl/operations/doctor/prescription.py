@@ -76,6 +76,7 @@ WENT_BACK = (
     "This only shows the plan. With --yes instead of --dry-run, the group does not get again what it had; what it "
     "never had of these messages is skipped. If someone set the offsets back on purpose, nothing is wrong."
 )
+REFILLED = "The next start then fills the queues from the log. `rmqctl undo` takes it back."
 TIMERS = "A broker then delivers each timer message that waits once."
 UNREAD = (
     "This changes nothing. A running broker takes the change: `mqadmin updateTopicPerm -b HOST:PORT -t TOPIC -p 6` "
@@ -106,6 +107,7 @@ LOGS_JOINED = (
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
     "start-loses": ("rmqctl recover {target} --dry-run", SETTING_FIRST),
+    "database-damaged": ("rmqctl recover {target} --yes", REFILLED),
     "log-head-gone": (
         "rmqctl rebuild {target} queues --yes",
         QUEUES_BEGIN_LATER,

@@ -22,7 +22,7 @@ from rmqctl.operations.rebuild.built_queue import count_leading, slots_of
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Install, Write
 from rmqctl.store.recovery.data_loss import DataLoss, QueueOutcome
-from rmqctl.store.recovery.simulated_queues import BuiltSpan
+from rmqctl.store.recovery.queues.simulated_queues import BuiltSpan
 from rmqctl.text import counted
 
 if TYPE_CHECKING:

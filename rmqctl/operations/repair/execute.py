@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RebuildTimers, SetCheckpoint
+from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RebuildTimers, RefillQueues, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.rebuild.timer_files import timer_changes
 from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
+from rmqctl.operations.repair.refill import refill_changes
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Install
 from rmqctl.store.read.index.tag_index import indexes_tags
@@ -76,6 +77,8 @@ class _Changes:
                 yield self._added(step.action)
             elif isinstance(step.action, RebuildTimers):
                 yield from timer_changes(self._store, step.action, self._staging, time.time_ns() // 1_000_000)
+            elif isinstance(step.action, RefillQueues):
+                yield from refill_changes(self._store, self._staging)
             else:
                 yield step.action
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.data_loss import QueueOutcome
-    from rmqctl.store.recovery.simulated_queues import BuiltSpans
+    from rmqctl.store.recovery.queues.simulated_queues import BuiltSpans
 
 
 class NeededRebuilds(NamedTuple):

@@ -126,6 +126,8 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
         )
         sized += [(file, size) for file in queue.queue.files]
     steps = [Step(Resize(file.name, size), "") for file, size in sized if size and file.size_on_disk != size]
+    if store.is_only_database_unreadable:
+        steps.append(Step(Delete(store_path.CONSUMEQUEUE), ""))
     return planned_store(store, [*steps, *(Step(Delete(damage.path), "") for damage in foreign_files(store))])
 
 

@@ -43,7 +43,9 @@ from rmqctl.operations.repair.missing_files import missing_records
 from rmqctl.operations.repair.needed_rebuilds import needed_rebuilds
 from rmqctl.operations.repair.notes import notes_of_findings, notes_of_passed_over, notes_of_version
 from rmqctl.operations.repair.recovery_steps import RecoverySteps
+from rmqctl.operations.repair.refill import notes_of_holes, refilled
 from rmqctl.operations.repair.rehearsal import compared, rehearse
+from rmqctl.store.config.store_path import Layout
 from rmqctl.store.recovery.data_loss import DataLoss
 from rmqctl.text import quoted
 
@@ -177,6 +179,9 @@ def _planned(
         fingerprint,
         analysis.replaced.placeholders.blocks,
     )
+    if store.path.layout is Layout.ROCKSDB:
+        plan = refilled(store, plan, policy.profile, now, kept.spans.counts())
+        return _Try(analysis, replace(plan, notes=(*plan.notes, *notes_of_holes(kept.spans, plan))), now, None)
     asked = plan.queues_to_rebuild
     spans = {key: kept.spans.of(key) for key in asked}
     disordered = {key for key, (first, end, count) in spans.items() if end - first != count}

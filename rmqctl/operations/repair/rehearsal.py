@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.operations.plan import RepairPlan
     from rmqctl.operations.repair.needed_rebuilds import NeededRebuilds
-    from rmqctl.store.recovery.simulated_queues import BuiltSpans
+    from rmqctl.store.recovery.queues.simulated_queues import BuiltSpans
     from rmqctl.store.recovery.simulation import RestartedQueue, RestartOutcome
 
 

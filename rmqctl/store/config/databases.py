@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from rmqctl.store.config.broker_conf import BrokerConf
 
 
-def queue_files(storage: Storage, folder: Path, conf: BrokerConf) -> dict[Path, ShownFiles]:
+def queue_files(storage: Storage, folder: Path, conf: BrokerConf) -> QueueFiles | None:
     """Return the queue files for the database in `folder`, if there is one."""
     if not has_database(storage, folder):
-        return {}
-    opened = partial(Database, storage, folder)
-    return {folder: QueueFiles(opened, conf.consumequeue_file_size or USUAL_FILE_SIZE)}
+        return None
+    return QueueFiles(partial(Database, storage, folder), conf.consumequeue_file_size or USUAL_FILE_SIZE)
 
 
 def config_files(storage: Storage, folder: Path, layout: tuple[str, ...]) -> dict[Path, ShownFiles]:

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, LayoutNotSupported, NotAStore, Unreadable
 from rmqctl.logfile.access.place import from_root, is_same
-from rmqctl.logfile.system.remote_storage import root_text, storage_of
-from rmqctl.logfile.system.rocksdb import can_read_databases
+from rmqctl.logfile.system.remote_storage import RemoteStorage, root_text, storage_of
+from rmqctl.logfile.system.rocksdb import can_read_databases, has_database
 from rmqctl.logfile.system.shown_storage import ShownStorage
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.config.databases import config_files, config_layout, queue_files
+from rmqctl.store.rocksdb.config_files import SINGLE, V1
+from rmqctl.store.rocksdb.queue_files import QueueFiles
 from rmqctl.text import install_extra
 
 if TYPE_CHECKING:
@@ -113,15 +115,18 @@ class StorePath:
         if self.entries_in is not None:
             older = [path for path in self.commitlogs if self.storage.entry(path).kind is not Kind.MISSING]
             self.commitlogs = [*older, self.entries_in]
-        self.layout = Layout.DLEDGER if self.entries_in is not None else _layout(self.storage, root, conf)
-        self.reads_databases = type(self.storage) in (Storage, ShownStorage) and can_read_databases()
+        self.layout = Layout.DLEDGER if self.entries_in is not None else _layout(self.storage.of_disk, root, conf)
+        self.reads_databases = not isinstance(self.storage, RemoteStorage) and can_read_databases()
         self.reads_queues = self.layout is not Layout.ROCKSDB or self.reads_databases
         if not (self.reads_queues or log_only):
-            hint = install_extra("rocksdb") if type(self.storage) is Storage else "copy the store to this host"
+            is_here = not isinstance(self.storage, RemoteStorage)
+            hint = install_extra("rocksdb") if is_here else "copy the store to this host"
             raise LayoutNotSupported("a store with its queues in RocksDB", path=root_text(root), hint=hint)
         self.config_databases: tuple[str, ...] = ()  # the folders in config/ that the broker reads in place of files
         if CONFIG in entries:
-            self.config_databases = _config_databases(self.storage, root, conf, self.layout)
+            self.config_databases = _config_databases(self.storage.of_disk, root, conf, self.layout)
+        shown = self.storage.shown.get(self.part(CONSUMEQUEUE)) if isinstance(self.storage, ShownStorage) else None
+        self.queue_database = shown if isinstance(shown, QueueFiles) else None
         if self.reads_databases and type(self.storage) is Storage:
             self._show_databases(conf)
         for path in named:
@@ -135,14 +140,15 @@ class StorePath:
         """Return the path of a part of the store, for example `index`."""
         return self.root / name
 
-    def check_can_be_changed(self, *, log_stays: bool = False) -> None:
+    def check_can_be_changed(self, *, log_stays: bool = False, refills: bool = False) -> None:
         """Raise LayoutNotSupported or BadRequest if rmqctl must not change this store.
 
-        With `log_stays`, only queues, index or configuration change.
+        With `log_stays`, only queues, index or configuration change. With `refills`, the plan removes queues in RocksDB
+        if it changes what they lead to.
 
-        A broker does not start if RocksDB differs from the store's files, so a store with queues in RocksDB must not be
-        changed. The log of a DLedger store is its group's; its queues and index are ordinary files. A copy with the
-        broker.conf of the original has two logs: a change of the copy must not reach the original's.
+        A broker does not start if RocksDB differs from the store's files. The log of a DLedger store is its group's;
+        its queues and index are ordinary files. A copy with the broker.conf of the original has two logs: a change of
+        the copy must not reach the original's.
         """
         if self._log_of_other is not None:
             what = f"broker.conf names another store, whose log is {self._log_of_other}: nothing is changed"
@@ -152,12 +158,14 @@ class StorePath:
             what = "a DLedger store: rmqctl does not change its log, which is the group's"
             hint = "`rmqctl rebuild` writes its queues and index anew"
             raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
-        if self.layout not in (Layout.FILES, Layout.DLEDGER):
-            what = (
-                f"a store with queues in {self.layout.value} is read-only for rmqctl: a change would not reach the "
-                "database"
+        if self.layout not in (Layout.FILES, Layout.DLEDGER, Layout.ROCKSDB if refills else Layout.FILES):
+            what = f"this would not reach the database of a store with queues in {self.layout.value}"
+            hint = (
+                "`rmqctl recover`, `truncate` and `rebuild` repair it"
+                if self.layout is Layout.ROCKSDB
+                else "`rmqctl verify` and `rmqctl dump` read it"
             )
-            raise LayoutNotSupported(what, path=root_text(self.root), hint="`rmqctl verify` and `rmqctl dump` read it")
+            raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
 
     def check_plain_log(self) -> None:
         """Raise LayoutNotSupported if the log has DLedger's headers between its records."""
@@ -169,9 +177,10 @@ class StorePath:
     def _show_databases(self, conf: BrokerConf) -> None:
         shown = config_files(self.storage, self.part(CONFIG), self.config_databases)
         if self.layout is Layout.ROCKSDB:
-            shown |= queue_files(self.storage, self.part(CONSUMEQUEUE), conf)
+            self.queue_database = queue_files(self.storage, self.part(CONSUMEQUEUE), conf)
+            shown |= {self.part(CONSUMEQUEUE): self.queue_database} if self.queue_database else {}
         if shown:
-            self.storage = ShownStorage(self.root, shown, follow_links=self.storage.follow_links)
+            self.storage = ShownStorage(self.storage, shown)
 
     @property
     def has_abort(self) -> bool:
@@ -256,14 +265,18 @@ def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Pa
 
 
 def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
+    # a repair may have removed the database of the queues, for the next start to fill
     folders = (CONSUMEQUEUE, ROCKSDB_FOLDER)
-    has_database = any(storage.entry(root / folder / ROCKSDB_SIGN).kind is Kind.FILE for folder in folders)
-    if not (has_database or conf.queues_in_rocksdb or conf.queues_in_both):
+    is_refilled = not conf.path and any(has_database(storage, root / CONFIG / name) for name in (V1[0], SINGLE[0]))
+    has_queues = any(has_database(storage, root / folder) for folder in folders)
+    if not (has_queues or is_refilled or conf.queues_in_rocksdb or conf.queues_in_both):
         return Layout.FILES
     try:
         has_topics = any(entry.kind is Kind.DIRECTORY for entry in storage.listing(root / CONSUMEQUEUE))
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}", path=str(root / CONSUMEQUEUE)) from error
+    if not (has_queues or conf.queues_in_rocksdb or conf.queues_in_both) and has_topics:
+        return Layout.FILES
     return Layout.COMBINED if has_topics or conf.queues_in_both else Layout.ROCKSDB
 
 

@@ -273,6 +273,20 @@ class ReadOnlyStore:
         """
         return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
 
+    def check_database(self) -> None:
+        """Read all queues in RocksDB, before they are listed.
+
+        If the database is damaged, no queue is shown, and `foreign` says why.
+        """
+        if self.path.queue_database is not None:
+            self.path.queue_database.read_all()
+
+    @property
+    def is_only_database_unreadable(self) -> bool:
+        """Return whether all that could not be read is the database of the queues."""
+        unread = {damage.path for damage in self.foreign if damage.code in (*UNREADABLE, "log-missing")}
+        return self.path.layout is Layout.ROCKSDB and unread == {store_path.CONSUMEQUEUE}
+
     @property
     def has_unreadable(self) -> bool:
         """Return whether a part of the store could not be read.

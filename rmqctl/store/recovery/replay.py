@@ -21,6 +21,7 @@ from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels.dispatch_scan import ODD_DELAY
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.recovery import rules
+from rmqctl.store.recovery.queues.database_queues import DatabaseQueues
 from rmqctl.store.recovery.rules import HEAD_SIZE, FileHead, Mode
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import StartRules
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-    from rmqctl.store.recovery.simulated_queues import RecoveredQueues
+    from rmqctl.store.recovery.queues.simulated_queues import RecoveredQueues
 
 LONGEST_V1_TOPIC = 127
 _SIZE_AND_MAGIC = struct.Struct(">iI")
@@ -196,7 +197,9 @@ class LogPass(ABC):
     `position` is where the broker reads next. Methods raise OSError if the log or a queue cannot be read.
     """
 
-    def __init__(self, log: LoadedLog, queues: RecoveredQueues, known: KnownRecords, position: int) -> None:
+    def __init__(
+        self, log: LoadedLog, queues: RecoveredQueues | DatabaseQueues, known: KnownRecords, position: int
+    ) -> None:
         self.position = position
         self._log = log
         self._queues = queues
@@ -244,16 +247,17 @@ class RecoveryScan(LogPass):
     def __init__(
         self,
         log: LoadedLog,
-        queues: RecoveredQueues,
+        queues: RecoveredQueues | DatabaseQueues,
         known: KnownRecords,
         mode: Mode,
         checkpoint: Checkpoint | None,
     ) -> None:
         queues_end = queues.end
+        matched = Mode.NORMAL if isinstance(queues, DatabaseQueues) else mode  # RocksDB says what it has
 
         def matches(number: int) -> bool:
             first = log.first_record(log.files[number])
-            return first is not None and rules.is_matched_recover(first, mode, checkpoint, queues_end, log.rules)
+            return first is not None and rules.is_matched_recover(first, matched, checkpoint, queues_end, log.rules)
 
         bases = [file.file_from_offset for file in log.files]
         self.start_file = rules.start_file(mode, log.rules, bases, queues_end, matches)
@@ -345,7 +349,7 @@ class ReputPass(LogPass):
     `hangs_at` is the physical offset where the broker waits forever because no log file contains it, or None.
     """
 
-    def __init__(self, log: LoadedLog, queues: RecoveredQueues, known: KnownRecords) -> None:
+    def __init__(self, log: LoadedLog, queues: RecoveredQueues | DatabaseQueues, known: KnownRecords) -> None:
         self.start = rules.reput_from(queues.end, log.start)
         self.hangs_at: int | None = None
         super().__init__(log, queues, known, self.start)

@@ -152,7 +152,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from rmqctl.format.checkpoint import Checkpoint
-from rmqctl.format.message import HEADS, MAGIC_OFFSET, MAGIC_V1, MAGIC_V2, head_of
+from rmqctl.format.message import HEADS, MAGIC_OFFSET, MAGIC_V1, MAGIC_V2, PHYSICALOFFSET_OFFSET, head_of
 from rmqctl.format.profile import QueueCut, StartRules
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 
@@ -258,7 +258,10 @@ def head_of_file(raw: bytes, rules: StartRules) -> FileHead:
     """
     layout = head_of(raw) if rules.knows_ipv6 else HEADS[0]
     at = layout.offset("STORETIMESTAMP")
-    return FileHead(_MAGIC.unpack_from(raw, MAGIC_OFFSET)[0], int.from_bytes(raw[at : at + 8], "big", signed=True))
+    stored, place = (
+        int.from_bytes(raw[begin : begin + 8], "big", signed=True) for begin in (at, PHYSICALOFFSET_OFFSET)
+    )
+    return FileHead(_MAGIC.unpack_from(raw, MAGIC_OFFSET)[0], stored, place)
 
 
 def safe_timestamp(checkpoint: Checkpoint | None, rules: StartRules) -> int:

@@ -20,13 +20,15 @@ from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import starts_empty
+from rmqctl.store.config.store_path import Layout
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.data_loss import DataLoss, LossCounter
+from rmqctl.store.recovery.queues.database_queues import DatabaseQueue, DatabaseQueues
+from rmqctl.store.recovery.queues.simulated_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 from rmqctl.store.recovery.replay import KnownRecords, LoadedLog, RecoveryScan, ReputPass, ScanEnd
 from rmqctl.store.recovery.rules import Mode, StartFile
-from rmqctl.store.recovery.simulated_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile, StartRules
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-    from rmqctl.store.recovery.simulated_queues import BuiltSpans
+    from rmqctl.store.recovery.queues.simulated_queues import BuiltSpans
 
 NO_LOG_START = -1  # the broker's min offset of a log without files
 CONFIGS = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json", "delayOffset.json")
@@ -54,6 +56,7 @@ class RestartedQueue(NamedTuple):
     lost: int  # messages
     cut_from: int | None  # max offset before the cut; None: no unit was cut
     deleted: tuple[str, ...]  # names of files
+    missing: int = 0  # queue offsets without a row, of a queue in RocksDB: no consumer gets past the first one
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,16 @@ class RestartOutcome:
         }
 
 
+def can_simulate(store: ReadOnlyStore, profile: Profile) -> bool:
+    """Return whether a start of the store can be simulated.
+
+    That of a store with queues in files can, and of one with its queues in RocksDB for brokers of 5.3.2 and later.
+    """
+    if store.path.layout is not Layout.ROCKSDB:
+        return store.path.layout is Layout.FILES
+    return store.path.reads_queues and start_rules(profile.version, store.conf.start).recovers_from_queues
+
+
 class RestartSimulation:
     """Simulates one restart of a broker on `store`.
 
@@ -126,7 +139,11 @@ class RestartSimulation:
         self._rules = start_rules(profile.version, store.conf.start)
         self._builder = builder
         self._checkpoint = _padded_checkpoint(store)
-        self._queues = RecoveredQueues(store, self._rules, builder, built)
+        self._queues: RecoveredQueues | DatabaseQueues = (
+            DatabaseQueues(store, self._rules, builder)
+            if store.path.layout is Layout.ROCKSDB
+            else RecoveredQueues(store, self._rules, builder, built)
+        )
         self._losses = LossCounter(builder, store.commit_log.message_at)
         self._scan: RecoveryScan | None = None
         self._reput: ReputPass | None = None
@@ -221,7 +238,15 @@ class RestartSimulation:
             lost=self._losses.total(units),
             dropped_index_files=self.dropped_index_files(),
             queues=tuple(
-                RestartedQueue(*key, low, high, lost_of.get(key, 0), queue.cut_from, queue.deleted)
+                RestartedQueue(
+                    *key,
+                    low,
+                    high,
+                    lost_of.get(key, 0),
+                    queue.cut_from,
+                    queue.deleted,
+                    queue.missing if isinstance(queue, DatabaseQueue) else 0,
+                )
                 for key, queue, low, high in queues
             ),
         )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
+from rmqctl.logfile.system.rocksdb import DEFAULT_FAMILY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from rmqctl.logfile.system.rocksdb import Database
 
 OFFSETS = "offset"
-CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"  # its `max` is the end of the dispatched log, not a queue
+CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"  # its `max` is the end of the dispatched log in 8 bytes, not a queue
 USUAL_FILE_SIZE: Final = 300_000 * CQ_UNIT.size  # bytes; the default of mappedFileSizeConsumeQueue
 _SEP = b"\1"
-_MAX = _SEP + b"max" + _SEP
+_MAX, _MIN = (_SEP + end + _SEP for end in (b"max", b"min"))
+_PLACE = struct.Struct(">qq")
+_CHECKPOINT = len(CHECKPOINT_TOPIC).to_bytes(4, "big") + _SEP + CHECKPOINT_TOPIC.encode() + _MAX + bytes(4)
 _PRE_BLANK = CQ_UNIT.struct.pack(0, PRE_BLANK_SIZE, 0)
 
 
@@ -45,6 +48,9 @@ class QueueFiles:
     def __init__(self, opened: Callable[[], Database], file_size: int) -> None:
         self._opened = opened
         self._per_file = file_size // CQ_UNIT.size
+        self._open: Database | None = None
+        self._damage: OSError | None = None
+        self._is_read = False
         self._firsts: dict[tuple[str, int], int] = {}
 
     def hides(self, names: tuple[str, ...]) -> bool:
@@ -86,13 +92,48 @@ class QueueFiles:
             content[begin : begin + CQ_UNIT.size] = value[: CQ_UNIT.size].ljust(CQ_UNIT.size, b"\0")
         return bytes(content)
 
-    @cached_property
+    @property
+    def dispatched_end(self) -> int:
+        """Return up to which physical offset the log is dispatched; 0 without it."""
+        value = next((value for _, value in self._database.rows(OFFSETS, prefix=_CHECKPOINT)), b"")
+        return int.from_bytes(value[:8], "big", signed=True)
+
+    def said_min(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Return physical offset and queue offset in a queue's row `min`, if any."""
+        name = topic.encode(errors="surrogateescape")
+        key = len(name).to_bytes(4, "big") + _SEP + name + _MIN + queue_id.to_bytes(4, "big")
+        value = next((value for _, value in self._database.rows(OFFSETS, prefix=key)), b"")
+        return _PLACE.unpack(value) if len(value) == _PLACE.size else None
+
+    def read_all(self) -> None:
+        """Read the whole database, once; of a damaged one, nothing is shown from then on."""
+        if self._is_read:
+            return
+        self._is_read = True
+        try:
+            for family in (OFFSETS, DEFAULT_FAMILY):
+                for _ in self._database.rows(family):
+                    pass
+        except OSError as error:
+            self._damage = error
+
+    @property
     def _database(self) -> Database:
-        return self._opened()
+        if self._damage is not None:
+            raise self._damage
+        if self._open is None:
+            self._open = self._opened()
+        return self._open
+
+    @property
+    def _lasts(self) -> dict[str, dict[int, int]]:
+        # the queue offset of the last unit by topic and queueId; OSError for a damaged database
+        if self._damage is not None:
+            raise self._damage
+        return self._found
 
     @cached_property
-    def _lasts(self) -> dict[str, dict[int, int]]:
-        """The queue offset of the last unit by topic and queueId."""
+    def _found(self) -> dict[str, dict[int, int]]:
         found: dict[str, dict[int, int]] = {}
         for key, value in self._database.rows(OFFSETS):
             size = int.from_bytes(key[:4], "big")

@@ -30,12 +30,21 @@ final class QueueReader {
     Map<String, Object> read(List<MessageExt> consumed) {
         Map<String, Object> document = range.document();
         document.put("entries", entries(consumed));
-        long middle = store.getMessageStoreTimeStamp(range.topic, range.queueId, (range.minOffset + range.maxOffset) / 2);
+        long middle = storedAt((range.minOffset + range.maxOffset) / 2);
         document.put("midTimestamp", middle);
         document.put("offsetByMidTimestamp", offsetByTime(middle));
         document.put("offsetByZero", offsetByTime(0));
         document.put("offsetByFuture", offsetByTime(middle + DAY_MS));
         return document;
+    }
+
+    /** RocksDB's queues fail where they have no row, or one that leads to no message. */
+    private long storedAt(long offset) {
+        try {
+            return store.getMessageStoreTimeStamp(range.topic, range.queueId, offset);
+        } catch (RuntimeException failure) {
+            return LOOK_UP_FAILED;
+        }
     }
 
     /**
@@ -46,11 +55,18 @@ final class QueueReader {
         List<Object> entries = new ArrayList<>();
         long offset = range.minOffset;
         while (offset < range.maxOffset) {
-            GetMessageResult result = store.getMessage("rmqctl", range.topic, range.queueId, offset, MESSAGES_PER_GET, null);
+            GetMessageResult result;
+            try {
+                result = store.getMessage("rmqctl", range.topic, range.queueId, offset, MESSAGES_PER_GET, null);
+            } catch (NullPointerException withoutRow) { // of RocksDB's queues: so the consumer gets no further
+                entries.add(gap(offset, "FAILED"));
+                offset++;
+                continue;
+            }
             if (result.getStatus() == GetMessageStatus.FOUND) {
                 addMessages(result, entries, consumed);
             } else {
-                entries.add(gap(offset, result.getStatus()));
+                entries.add(gap(offset, result.getStatus().name()));
             }
             long next = result.getNextBeginOffset();
             result.release();
@@ -66,7 +82,7 @@ final class QueueReader {
         for (ByteBuffer record : result.getMessageBufferList()) {
             MessageExt message = decoded(record.duplicate());
             if (message == null) {
-                entries.add(gap(0, GetMessageStatus.MESSAGE_WAS_REMOVING));
+                entries.add(gap(0, GetMessageStatus.MESSAGE_WAS_REMOVING.name()));
                 continue;
             }
             entries.add(Arrays.asList(message.getQueueOffset(), message.getCommitLogOffset(), message.getStoreSize()));
@@ -83,10 +99,10 @@ final class QueueReader {
         }
     }
 
-    private static Map<String, Object> gap(long offset, GetMessageStatus status) {
+    private static Map<String, Object> gap(long offset, String status) {
         Map<String, Object> gap = new LinkedHashMap<>();
         gap.put("at", offset);
-        gap.put("status", status.name());
+        gap.put("status", status);
         return gap;
     }
 

@@ -23,6 +23,7 @@ from rmqctl.cli.shared.options import (
 )
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
+from rmqctl.cli.views.change.refill_view import refill_queues
 from rmqctl.cli.views.change.repair_view import REPAIR_VERB
 from rmqctl.cli.views.change.timer_view import rebuild_timers
 
@@ -94,6 +95,9 @@ def command(
     the broker. A message counts as lost if the broker would not serve the message after the next start. Ctrl-C leaves
     the store unchanged, and --resume continues the rebuild. While a broker has the store open, `rebuild` exits with 11.
 
+    Queues in RocksDB are not written: `rebuild STORE queues` removes their database, and the next start of the broker
+    fills it from the log.
+
     `rebuild STORE timers` writes timerlog/, timerwheel and config/timercheck of 5.x anew, for the messages of
     rmq_sys_wheel_timer without a delivered copy in the log. A broker then delivers each of them once. What is overdue
     comes at once. If the files lead to all of them already, there is nothing to do.
@@ -101,11 +105,15 @@ def command(
     if what == TIMERS and (asked != RebuildOptions() or resume):
         raise click.UsageError("--topic, --queue, --all-topics and --resume are for queues: the timer has one queue")
     selected = selection(what, asked)
+    from rmqctl.store.config.store_path import Layout
+
     opened = open_store(store)
     fingerprint = opened.fingerprint()
-    check_store(opened)
+    check_store(opened, refills=True)
     if what == TIMERS:
         return rebuild_timers(opened, fingerprint, given)
+    if selected.queues and opened.path.layout is Layout.ROCKSDB:
+        return refill_queues(opened, fingerprint, selected, profile, given)
     check_can_ask(yes=given.yes or given.dry_run)
     warmed_up(partial(warm_up_kernels, opened.allocated))
     how = HowToRebuild(**vars(given), selection=selected, profile=profile)

@@ -135,7 +135,7 @@ def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
     opened = open_store(store)
     fingerprint = opened.fingerprint()  # before the first listing: the repair stops if a broker has started since
     with opened.storage.keeping_small_files():
-        check_writable(opened)
+        check_writable(opened, refills=True)
         policy = _policy(opened, asked, how.threads)
         warmed_up(partial(RecoveryAnalysis.warm_up, opened))
         with scan_progress(opened, "recover"):

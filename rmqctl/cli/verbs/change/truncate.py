@@ -90,7 +90,7 @@ def command(
     """
     _check_usage(to, dirty=dirty)
     opened = open_store(store)
-    repair_view.check_writable(opened)
+    repair_view.check_writable(opened, refills=True)
     from rmqctl.operations.repair.truncation import Truncation
 
     end = opened.commit_log.end()[0] if to is None else to
@@ -120,13 +120,18 @@ def command(
 def _plan(truncation: Truncation, store: ReadOnlyStore, profile: Profile | None, threads: int) -> RepairPlan:
     """Return the plan, with the timer's files and the losses at the next start."""
     from rmqctl.operations.rebuild.timer_files import with_timers
+    from rmqctl.operations.repair.refill import refilled
     from rmqctl.operations.repair.rehearsal import with_next_start
+    from rmqctl.store.config.store_path import Layout
     from rmqctl.store.read.version_guess import guess_profile
 
     plan = replace(truncation.plan(), profile=profile)
     if not plan.steps:
         return plan
-    return with_next_start(store, with_timers(store, plan, threads), profile or guess_profile(store), {}, threads)
+    of_broker = profile or guess_profile(store)
+    if store.path.layout is Layout.ROCKSDB:
+        return refilled(store, plan, of_broker)
+    return with_next_start(store, with_timers(store, plan, threads), of_broker, {}, threads)
 
 
 def _check_usage(to: int | None, *, dirty: bool) -> None:

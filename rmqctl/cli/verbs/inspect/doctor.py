@@ -135,7 +135,7 @@ def open_for_doctor(store: Path) -> ReadOnlyStore:
 def _blocked(store: ReadOnlyStore) -> str:
     """Return why no repair can be planned, or "" if a repair can be planned."""
     try:
-        check_complete(store)
+        check_complete(store, refills=True)
     except RmqctlError as error:
         from rmqctl.store.config.store_path import Layout
 

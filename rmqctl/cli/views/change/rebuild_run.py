@@ -54,7 +54,7 @@ def warm_up_kernels(size: int | None = None) -> None:
     warm_up(index_match, queue_simulate, queue_offset_range, size=size)
 
 
-def check_store(store: ReadOnlyStore) -> None:
+def check_store(store: ReadOnlyStore, *, refills: bool = False) -> None:
     """Check, before the log is read, that queues and index can be rebuilt.
 
     Raises BadRequest if the store has no log, or lost committed entries of its DLedger group, and the errors of
@@ -62,7 +62,7 @@ def check_store(store: ReadOnlyStore) -> None:
     """
     from rmqctl.forensics.audit.state_audit import audit_committed
 
-    check_writable(store, log_stays=True)
+    check_writable(store, log_stays=True, refills=refills)
     for finding in audit_committed(store) if store.commit_log.has_entries else ():
         hint = "copy the log from another member of the group first: queues and index still lead to what is missing"
         raise BadRequest(finding.detail, path=finding.path, hint=hint)

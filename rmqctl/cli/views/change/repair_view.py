@@ -33,31 +33,33 @@ WORDS_OF_STEPS = {
 }
 
 
-def check_writable(store: ReadOnlyStore, *, log_stays: bool = False) -> None:
+def check_writable(store: ReadOnlyStore, *, log_stays: bool = False, refills: bool = False) -> None:
     """Check that no broker has the store open, then call `check_complete`."""
     from rmqctl.store.journal.journals import check_not_in_use
 
     check_not_in_use(store.storage, store.path.root)
-    check_complete(store, log_stays=log_stays)
+    check_complete(store, log_stays=log_stays, refills=refills)
 
 
-def check_complete(store: ReadOnlyStore, *, log_stays: bool = False) -> None:
+def check_complete(store: ReadOnlyStore, *, log_stays: bool = False, refills: bool = False) -> None:
     """Check that rmqctl can read all parts of a store that a repair may change.
 
     Raises NeedsRecovery if an earlier change is unfinished. Raises BadRequest if broker.conf and the store have
     different file sizes. Raises LayoutNotSupported if the store is of 3.x, or if a topic has queues of two types.
     Raises Unreadable if a part cannot be read. If an unreadable log counted as a missing log, the repair would delete
-    all queues.
+    all queues. With `refills`, the plan removes queues in RocksDB if it changes what they lead to.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
 
     check_none_unfinished(store.storage, store.path.root)
-    store.path.check_can_be_changed(log_stays=log_stays)
+    store.path.check_can_be_changed(log_stays=log_stays, refills=refills)
     if looks_like_3x(store):
         raise store_of_3x(store)
+    if refills:
+        store.check_database()
     queues = len(store.queues)
-    if store.partly_read:
+    if store.partly_read and not (refills and store.is_only_database_unreadable):
         what = "a part of it was not read: `rmqctl verify` shows which"
         raise Unreadable(what, path=str(store.path.root), hint=READ_ALL_HINT)
     store.check_one_queue_type()

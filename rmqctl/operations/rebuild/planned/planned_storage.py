@@ -54,6 +54,11 @@ class PlannedStorage(Storage):
         self._of_descriptor: dict[int, PlannedFile] = {}
         self._numbers = count(-2, -1)  # descriptors of files that do not exist yet
 
+    @property
+    def of_disk(self) -> Storage:
+        """Return access to the files before the plan."""
+        return self._base.of_disk
+
     def entry(self, path: Path) -> Entry:
         """Return the planned entry at `path`.
 

@@ -35,6 +35,8 @@ class _PlannedStore(ReadOnlyStore):
 
     def __init__(self, base: ReadOnlyStore, storage: PlannedStorage, touched: Collection[str]) -> None:
         super().__init__(base.path.root, base.conf, storage=storage)
+        if storage.entry(self.path.part(store_path.CONSUMEQUEUE)).kind is not Kind.MISSING:
+            self.path.queue_database = base.path.queue_database
         self._base = base
         self._touched = touched
         self.conflicting_queues += [key for key in base.conflicting_queues if key[0] not in touched]

@@ -152,7 +152,7 @@ def test_what_makes_no_sense(arguments: list[str], code: int, said: str, golden:
 
 
 def test_layouts_that_are_not_supported(golden: Golden, rmqctl: Rmqctl) -> None:
-    store = golden("broker-533-rocksdb")
+    store = golden("550-combined-samedir")
     before = tree_hash(store)
     assert rmqctl("rebuild", store, "all", "--yes").code == 13
     assert tree_hash(store) == before

@@ -939,8 +939,8 @@ def test_a_broker_that_starts_after_the_queues_were_listed_is_noticed(
 ) -> None:
     store = damaged("452-crash--cq-dirty-normal", tmp_path)
 
-    def started(opened: ReadOnlyStore) -> None:
-        check_writable(opened)
+    def started(opened: ReadOnlyStore, *, refills: bool) -> None:
+        check_writable(opened, refills=refills)
         (store / "abort").touch()
 
     monkeypatch.setattr("rmqctl.cli.verbs.change.recover.check_writable", started)

@@ -17,7 +17,7 @@ from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.queue_simulate import FILL_STATES, are_before, fill
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.system.storage import Storage
-from rmqctl.store.recovery.simulated_queue import (
+from rmqctl.store.recovery.queues.simulated_queue import (
     FillTable,
     RecoveredQueue,
     SmallQueues,

@@ -27,15 +27,15 @@ from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.dispatch.light_queues import is_left_out_topic, undispatchable_offset
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.recovery import rules
-from rmqctl.store.recovery.rules import NO_QUEUE, FolderEntry
-from rmqctl.store.recovery.simulated_batch_queue import RecoveredBatchQueue
-from rmqctl.store.recovery.simulated_queue import (
+from rmqctl.store.recovery.queues.simulated_batch_queue import RecoveredBatchQueue
+from rmqctl.store.recovery.queues.simulated_queue import (
     FillTable,
     RecoveredQueue,
     SmallQueues,
     begin_at_first_unit,
     max_offsets,
 )
+from rmqctl.store.recovery.rules import NO_QUEUE, FolderEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,0 +1,117 @@
+"""Repair queues in RocksDB: without their database, a start fills them anew.
+
+rmqctl does not write databases. If there is none, and `abort` exists but no checkpoint, a broker dispatches its whole
+log again. So each plan for such a store ends with this step, unless the start that is due serves everything anyway.
+Real brokers of 5.3.3 and 5.5.0 did it with cut logs, damaged databases, and logs that begin above 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import BadRequest
+from rmqctl.format.profile import start_rules
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.logfile.system.writable_storage import WritableStorage
+from rmqctl.operations.plan import AddLogFile, RebuildTimers, RefillQueues, Step
+from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, QUEUE_PARTS, Layout
+from rmqctl.store.journal.changes import Delete, Install
+from rmqctl.store.read.timer_check import has_timer
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from rmqctl.format.profile import Profile
+    from rmqctl.operations.plan import RepairPlan
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
+    from rmqctl.store.journal.changes import Change
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovery.simulation import RestartOutcome
+
+_MADE_BY_START = (*QUEUE_PARTS, INDEX, CHECKPOINT, ABORT)
+
+
+def refilled(
+    store: ReadOnlyStore,
+    plan: RepairPlan,
+    profile: Profile,
+    restart: RestartOutcome | None = None,
+    messages: Mapping[QueueKey, int] | None = None,
+) -> RepairPlan:
+    """Return `plan` with the step RefillQueues in place of those that a start makes.
+
+    A plan for queues in files stays as it is. If the start that is due, `restart`, gives each queue its messages of the
+    log (`messages` has their number), no step is left. Raises BadRequest if the start after the plan would not read the
+    whole log.
+    """
+    if store.path.layout is not Layout.ROCKSDB or not (plan.steps or store.is_only_database_unreadable):
+        return plan
+    steps = tuple(step for step in plan.steps if not _is_made_by_start(step))
+    changes_log = any(not isinstance(step.action, Delete) for step in steps)  # a broker deletes files behind its end
+    if restart is not None and not changes_log and _serves_all(restart, messages or {}):
+        return replace(plan, steps=())
+    if not changes_log and _is_refilled(store):
+        return replace(plan, steps=())
+    check_reads_all(store, profile)
+    notes = (_OF_TIMERS,) if changes_log and has_timer(store) else ()
+    return replace(plan, steps=(*steps, REFILL), notes=(*plan.notes, *notes))
+
+
+_OF_TIMERS = "the timer's files stay as they are: after the next start, stop the broker, and look with `rmqctl doctor`"
+REFILL = Step(RefillQueues(), "rmqctl does not write databases, and the log has all that they need")
+
+
+def check_reads_all(store: ReadOnlyStore, profile: Profile) -> None:
+    """Raise BadRequest if a start with `abort` does not dispatch the whole log."""
+    most, count = start_rules(profile.version, store.conf.start).recover_max_num, len(store.commit_log.queue.files)
+    if most and count > most:
+        what = (
+            f"a start of {profile.version} fills the queues from the last {most} files of the log, and it has {count}"
+        )
+        hint = f"put commitLogRecoverMaxNum={count + 1} into broker.conf, and give --broker-conf"
+        raise BadRequest(what, path=str(store.path.root), hint=hint)
+
+
+def refill_changes(store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
+    """Yield the changes of the step RefillQueues. Raises OSError."""
+    for name in (CONSUMEQUEUE, CHECKPOINT):
+        if store.storage.entry(store.path.part(name)).kind is not Kind.MISSING:
+            yield Delete(name)
+    if not store.path.has_abort:
+        storage = WritableStorage(staging, beneath=store.path.root)
+        storage.close(storage.make_file(staging / ABORT))
+        yield Install(ABORT, staging, ABORT)
+
+
+def notes_of_holes(spans: QueueSpans, plan: RepairPlan) -> Iterator[str]:
+    """Yield a note if the start after `plan` may begin queues behind a hole."""
+    counts = spans.counts()
+    holes = sum(end - first != count for first, end, count in map(spans.of, counts))
+    if holes and REFILL in plan.steps:
+        hidden = f"a part of the log of {counted(holes, 'queue')} is missing"
+        yield f"{hidden}: a broker with queues in RocksDB may begin them behind it, and not serve what comes before"
+
+
+def _is_refilled(store: ReadOnlyStore) -> bool:
+    is_new = store.path.queue_database is None and store.path.has_abort
+    return is_new and store.storage.entry(store.path.part(CHECKPOINT)).kind is Kind.MISSING
+
+
+def _is_made_by_start(step: Step) -> bool:
+    if isinstance(step.action, AddLogFile | RebuildTimers):
+        return False
+    path = getattr(step.action, "path", None)  # RebuildQueue, RebuildIndex and SetCheckpoint have none
+    return path is None or path.split("/")[0] in _MADE_BY_START
+
+
+def _serves_all(restart: RestartOutcome, messages: Mapping[QueueKey, int]) -> bool:
+    if restart.refused is not None or restart.hangs is not None or restart.lost.records:
+        return False
+    served = {
+        (queue.topic, queue.queue_id): queue.max_offset - queue.min_offset - queue.missing for queue in restart.queues
+    }
+    return all(served.get(key, 0) >= count for key, count in messages.items())

@@ -1,0 +1,1 @@
+"""Queues in a simulated recovery, by their kind."""
