@@ -88,13 +88,13 @@ class LogFollower:
             later = (file.file_from_offset for file in self._log.queue.files)
             following = next((base for base in later if base > self._position), None)
         else:
-            following = self._log.next_record(self._position + 1)
+            following = self._log.next_record(item.physical_offset + 1)
             while following is not None and self._is_cut(following):
                 following = self._log.next_record(following + 1)
         if following is None:
             return None
         code = "file-gap" if item.code == "outside-log" else item.code
-        return item._replace(code=code, size=following - self._position, message=None)
+        return item._replace(code=code, size=following - item.physical_offset, message=None)
 
     def _is_written(self, item: ScanItem | None) -> TypeGuard[Message]:
         return isinstance(item, Message) and last_byte_written(item) and not self._is_cut(item.physical_offset)

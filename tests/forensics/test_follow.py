@@ -14,7 +14,7 @@ from rmqctl.forensics.follow import LogFollower, end_of_records
 from rmqctl.format.message import Damage, Message
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.file_edits import write_at
-from tests.support.log_maker import BLANK, Record, encode
+from tests.support.log_maker import BLANK, Record, encode, entry, write_entries
 
 FILE_SIZE = 1024
 POLLS_A_STEP = 3
@@ -178,6 +178,15 @@ def test_any_order_of_growth_torn_writes_and_cuts(
     found, _ = followed(tmp_path, steps, monkeypatch)
     messages = [item.queue_offset for item in found if isinstance(item, Message)]
     assert messages == list(range(5, writer.number))
+
+
+def test_a_torn_entry_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record, without its last byte, is found behind DLedger's header, and is not what follows the damage."""
+    end = write_entries(tmp_path, [3], file_size=FILE_SIZE)[0][-1] + len(entry(Record(body=b"hello 0"), 0, 0))
+    data, log = entry(Record(queue_offset=3), end, 3), tmp_path / "dledger-n0" / "data" / f"{0:020d}"
+    steps: list[Step] = [partial(write_at, log, end, data[:-1]), partial(write_at, log, end, data)]
+    found, cuts = followed(tmp_path, steps, monkeypatch)
+    assert ([type(item) for item in found], numbers(found), cuts) == ([Message], [3], [])
 
 
 def test_rows_before_and_after_are_one_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,15 @@ from rmqctl.forensics.message_filter import Filter
 from rmqctl.format import properties
 from rmqctl.format.body.bodies import Bodies
 from rmqctl.format.body.compression import BodyError, decompressed
-from rmqctl.spark.scan.split import Split
+from rmqctl.spark.scan.coverage import coverage, range_of
+from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
-from rmqctl.spark.source.message_source import MessageSource
+from rmqctl.spark.source.message_source import MessageSource, splits_to_json
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.log_maker import Record, encode, write_log
 
 Row = dict[str, Any]
+SPLIT_SIZE = 10_000
 
 
 def dumped(root: Path) -> list[Row]:
@@ -73,3 +75,25 @@ def splits_before_a_record_in_a_body(root: Path) -> list[Split]:
     data = write_log(root, [first, second, Record(queue_offset=2)])
     path, cut = str(root / "commitlog" / f"{0:020d}"), [0, place - 5, place + 300, len(data) + 1]
     return [Split(str(root), path, 0, 0, len(data), "", start, stop) for start, stop in pairwise(cut)]
+
+
+def by_splits(root: Path, split_size: int = SPLIT_SIZE) -> tuple[list[Row], int]:
+    """All rows, proved to be of splits that join; and how often they were read for that."""
+    with closing(ReadOnlyStore(root)) as store:
+        splits = splits_of(store.commit_log, root, split_size)
+    for times in range(1, 100):
+        rows = list(rows_of(root, ranges="true", splits=splits_to_json(splits)))
+        ranges = [range_of(row["detail"]) for row in rows if row["kind"] == "range"]
+        found = coverage(ranges)
+        if found.joined:
+            return rows, times
+        splits = list(found.splits)
+    raise AssertionError("never joined")
+
+
+def assert_as_dump(root: Path, split_size: int = SPLIT_SIZE) -> int:
+    rows, times = by_splits(root, split_size)
+    shown = [as_dump(row) for row in rows if row["kind"] in ("message", "damage")]
+    assert in_order(shown) == dumped(root)
+    assert {row["store"] for row in rows} == {str(root)}
+    return times

@@ -92,15 +92,15 @@ class JobRun(NamedTuple):
 
 
 @contextmanager
-def job_run(name: str, stores: Sequence[Path]) -> Iterator[JobRun]:
+def job_run(name: str, stores: Sequence[Path], *, log_only: bool = True) -> Iterator[JobRun]:
     """Open the stores and Spark for the job `name`, and close Spark after the block.
+
+    With `log_only`, the job reads no queues.
 
     The stores are opened before Spark starts. An error of Spark is reported in one line. Raises BadRequest, Unreadable,
     and the errors of `open_store`.
     """
-    opened = [open_store(store) for store in dict.fromkeys(stores)]
-    for store in opened:
-        store.path.check_plain_log()
+    opened = [open_store(store, log_only=log_only) for store in dict.fromkeys(stores)]
     layout, conf = {"followLinks": str(kept("follow_links")).lower()}, kept("broker_conf")
     if conf is not None:
         layout["brokerConf"] = str(conf.absolute())

@@ -66,7 +66,7 @@ def command(stores: tuple[Path, ...], output: str) -> int:
     from rmqctl.spark.question.lost import COLUMNS as NEEDED
     from rmqctl.spark.question.lost import MISSING_UNIT, ask_lost
 
-    with job_run("lost", stores) as run:
+    with job_run("lost", stores, log_only=False) as run:
         rows, read = ask_lost(run.records(NEEDED), partial(_units_of, run), _known_topics(run))
     found = sorted(
         (shown(row.asDict(), KEYS) for row in rows),

@@ -131,7 +131,7 @@ def command(query: str, stores: tuple[Path, ...], limit: int, output: str, files
         raise click.UsageError(f"QUERY comes before STORE: rmqctl job sql 'SELECT ...' {quoted(Path(query))}")
     if files.target is not None and output not in ("table", "json"):
         raise click.UsageError("with --to, -o is table or json: --format is the format of the files")
-    with job_run("sql", stores) as run:
+    with job_run("sql", stores, log_only=not is_named("queues", query)) as run:
         for name, source in OTHER_VIEWS.items():
             if is_named(name, query):
                 run.table(source).createOrReplaceTempView(name)

@@ -69,20 +69,18 @@ def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output:
     extra `spark`: in the clone, `pipx install --force '.[spark]'`.
 
     All stores are verified at the same time. A store is large if its log has more than a quarter of the bytes of all
-    logs. For a large store, many tasks read the log, and compare it with the queues and the index. Each small store is
-    verified by one task. The output and the exit code are those of `rmqctl verify` for the same stores. If one store
-    cannot be verified, the job continues with the other stores.
+    logs, and is not a DLedger group's. For a large store, many tasks read the log, and compare it with the queues and
+    the index. Each other store is verified by one task. The output and the exit code are those of `rmqctl verify` for
+    the same stores. If one store cannot be verified, the job continues with the other stores.
     """
     asked = HowToVerify(level, not ignore_receipts, kept("split_mib") * MIB)
 
     def open_one(store: Path) -> ReadOnlyStore:
-        opened = open_store(store, log_only=level == 1)
-        opened.path.check_plain_log()
-        return opened
+        return open_store(store, log_only=level == 1)
 
     if len(stores) == 1:
         opened = open_one(stores[0])
-        with spark_session() as spark, _begun_splits(spark, [opened], asked) as report_of:
+        with spark_session() as spark, _begun(spark, [opened], asked=asked) as report_of:
             report = report_of(opened)
         return print_report(opened, report, output)
     verified = results(stores, open_one, partial(_begun, asked=asked))

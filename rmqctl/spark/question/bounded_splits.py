@@ -62,7 +62,7 @@ def splits_within(log: CommitLog, root: Path, split_size: int, bounds: Bounds) -
     splits: list[Split] = []
     in_time = _in_time(log, bounds)
     for number, file in enumerate(log.queue.files):
-        whole = whole_file(file, number, root)
+        whole = whole_file(log, file, number, root)
         if in_time[number]:
             begin = _begin(log, file, bounds.from_offset, split_size)
             places = [] if begin is None else cuts(file, split_size, begin)
@@ -99,7 +99,9 @@ def _begin(log: CommitLog, file: MappedFile, low: int | None, split_size: int) -
     except OSError:
         return 0
     # at a damaged place, the task would search for a later record, and leave out the damage
-    is_record = position <= target and next_readable(file, position, position + 1) == position
+    is_record = (
+        position <= target and next_readable(file, position, position + 1, reader=log.reader_of(file)) == position
+    )
     return position if is_record else 0
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import Unreadable
 from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.record_reader import RecordReader
 from rmqctl.logfile.system.remote_storage import is_remote, root_path, root_text, storage_of
+from rmqctl.store.dledger.entry_reader import EntryReader
 from rmqctl.store.read.file_scan import cuts
 
 if TYPE_CHECKING:
@@ -36,25 +38,32 @@ class Split(NamedTuple):
     head: str  # the first 64 bytes of the file, in hex
     start: int  # position in the file
     stop: int  # position in the file
+    has_entries: bool = False  # the file is of DLedger's log, with a header before each record
+
+    @property
+    def reader(self) -> type[RecordReader]:
+        """Return the class that reads the records of the file."""
+        return EntryReader if self.has_entries else RecordReader
 
 
 def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
     """Divide the whole log into splits of `split_size` bytes, in log order."""
     found = []
     for number, file in enumerate(log.queue.files):
-        whole = whole_file(file, number, root)
+        whole = whole_file(log, file, number, root)
         found += [whole._replace(start=start, stop=stop) for start, stop in cuts(file, split_size)]
         file.close()
     return found
 
 
-def whole_file(file: MappedFile, number: int, root: Path) -> Split:
-    """Return a split that has all bytes of a log file.
+def whole_file(log: CommitLog, file: MappedFile, number: int, root: Path) -> Split:
+    """Return a split that has all bytes of a file of a log.
 
     `number` is the file's number in the log. `root` is the folder of the store.
     """
     place = root_text(root.absolute()), root_text(file.path.absolute())
-    return Split(*place, number, file.file_from_offset, file.size, head_of(file), 0, file.size)
+    has_entries = log.reader_of(file) is EntryReader
+    return Split(*place, number, file.file_from_offset, file.size, head_of(file), 0, file.size, has_entries)
 
 
 def head_of(file: MappedFile) -> str:

@@ -81,7 +81,7 @@ def warm_up_tasks() -> None:
 def task_of(store: ReadOnlyStore) -> StoreTask:
     """Return the input of a task that opens a store with the driver's settings."""
     root, files = store.path.root.absolute(), store.commit_log.queue.files
-    first = whole_file(files[0], 0, root) if files else None
+    first = whole_file(store.commit_log, files[0], 0, root) if files else None
     if files:
         files[0].close()  # the driver may have very many stores
     return StoreTask(root_text(root), store.conf, store.storage.follow_links, store.path.log_only, first)

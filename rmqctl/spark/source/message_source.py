@@ -93,7 +93,7 @@ class MessageSource:
         wrong: list[Wrong] = []
         splits: list[Split] = []
         for root in self._stores.roots:
-            with self._stores.opened(root) as store:
+            with self._stores.opened(root, log_only=not isinstance(self._summary, Unconfirmed)) as store:
                 if self._pieces is None:
                     splits += splits_of(store.commit_log, store.path.root, self._split_size)
                 damages = tuple(store.commit_log.queue.anomalies)

@@ -21,7 +21,7 @@ from rmqctl.logfile.system.remote_storage import root_path, root_text, storage_o
 from rmqctl.spark.scan.json_option import from_json
 from rmqctl.spark.source.message_schema import arrow_schema, record_batch
 from rmqctl.spark.source.source_stores import broker_of, stores_of
-from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE, CONSUMEQUEUE_EXT
+from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE, CONSUMEQUEUE_EXT, Layout, StorePath
 from rmqctl.store.read.commit_log import UNREADABLE
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
@@ -45,6 +45,7 @@ class QueueTask(NamedTuple):
     """The input of one task: some queues of the store at `root`."""
 
     root: str
+    in_rocksdb: bool  # the queues are in a database
     min_offset: int  # physical offset where the log begins
     queues: tuple[tuple[str, int, bool], ...]  # (topic, queueId, whether it is a batch consume queue)
 
@@ -69,7 +70,7 @@ class QueueSource:
         """
         tasks = []
         for root in self._stores.roots:
-            with self._stores.opened(root) as store:
+            with self._stores.opened(root, log_only=False) as store:
                 tasks += list(_tasks(root, store, self._only))
         return tasks
 
@@ -78,9 +79,10 @@ class QueueSource:
 
         Raises Unreadable if a queue cannot be read.
         """
-        storage = storage_of(
-            root_path(task.root), follow_links=True
-        )  # follow_links was already applied when the tasks were made
+        root = root_path(task.root)
+        storage = storage_of(root, follow_links=True)  # follow_links was already applied when the tasks were made
+        if task.in_rocksdb:
+            storage = StorePath(root, self._stores.conf, storage=storage).storage
         schema = arrow_schema(QUEUE_COLUMNS, self._columns)
         for topic, queue_id, is_batch in task.queues:
             same = {"broker": broker_of(task.root), "store": task.root, "topic": topic, "queueId": queue_id}
@@ -101,6 +103,7 @@ def _queues_from_json(text: str) -> frozenset[tuple[str, str, int]]:
 
 
 def _tasks(root: str, store: ReadOnlyStore, only: frozenset[tuple[str, str, int]] | None) -> Iterator[QueueTask]:
+    in_rocksdb = store.path.layout is Layout.ROCKSDB
     chosen: list[tuple[str, int, bool]] = []
     size = 0
     for (topic, queue_id), queue in sorted(store.queues.items()):
@@ -109,10 +112,10 @@ def _tasks(root: str, store: ReadOnlyStore, only: frozenset[tuple[str, str, int]
         chosen.append((topic, queue_id, isinstance(queue, BatchConsumeQueue)))
         size += sum(file.size for file in queue.queue.files)
         if size >= TASK_BYTES or len(chosen) == TASK_QUEUES:
-            yield QueueTask(root, store.commit_log.min_offset, tuple(chosen))
+            yield QueueTask(root, in_rocksdb, store.commit_log.min_offset, tuple(chosen))
             chosen, size = [], 0
     if chosen:
-        yield QueueTask(root, store.commit_log.min_offset, tuple(chosen))
+        yield QueueTask(root, in_rocksdb, store.commit_log.min_offset, tuple(chosen))
     unread = [
         damage
         for damage in store.foreign

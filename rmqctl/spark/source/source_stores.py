@@ -38,13 +38,14 @@ class SourceStores(NamedTuple):
     follow_links: bool
 
     @contextmanager
-    def opened(self, root: str) -> Iterator[ReadOnlyStore]:
+    def opened(self, root: str, *, log_only: bool = True) -> Iterator[ReadOnlyStore]:
         """Open the store at `root` for the block.
 
-        Raises NotAStore, LayoutNotSupported or Unreadable.
+        Without `log_only`, its queues are needed, too. Raises NotAStore, LayoutNotSupported or Unreadable.
         """
-        with closing(ReadOnlyStore(root_path(root), self.conf, follow_links=self.follow_links)) as store:
-            store.path.check_plain_log()
+        with closing(
+            ReadOnlyStore(root_path(root), self.conf, follow_links=self.follow_links, log_only=log_only)
+        ) as store:
             yield store
 
 

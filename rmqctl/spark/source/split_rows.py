@@ -45,6 +45,7 @@ from rmqctl.spark.source.message_schema import (
 from rmqctl.spark.source.queue_check import QueueCheck
 from rmqctl.spark.source.send_rows import SendRows
 from rmqctl.spark.source.source_stores import broker_of
+from rmqctl.spark.source.stream.boundary import LOOK_BACK
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.commit_log import UNREADABLE, goes_on
 from rmqctl.store.read.file_scan import FileScan, RecordRun, ZeroTail, end_position, next_readable
@@ -133,7 +134,9 @@ class _Store:
 
     def __call__(self) -> ReadOnlyStore:
         if self._store is None:
-            self._store = ReadOnlyStore(self._root, self._reading.conf, follow_links=self._reading.follow_links)
+            reading = self._reading
+            log_only = not isinstance(reading.summary, Unconfirmed)
+            self._store = ReadOnlyStore(self._root, reading.conf, follow_links=reading.follow_links, log_only=log_only)
         return self._store
 
     def close(self) -> None:
@@ -234,11 +237,14 @@ class _SplitRows:
 
     def batches(self, *, exact: bool) -> Iterator[Any]:
         split = self._split
-        first = split.start if exact or split.start == 0 else next_readable(self._file, split.start, split.stop)
+        reached = self._scan_at_start()
+        first: int | None = split.start
+        if not exact and split.start > 0:
+            first = next_readable(self._file, reached.position, split.stop, reader=split.reader)
         begin = end = split.start if first is None else first
         if first is not None:
-            reached = FileScan(self._file, first, ColumnReader(), self._rows.of_run)
-            items = reached.items(split.stop) if exact else _up_to_next_record(reached, self._file, split.stop)
+            reached.position = first
+            items = reached.items(split.stop) if exact else _up_to_next_record(reached, self._file, split)
             yield from self._batches_of(items)
             end = reached.position
         yield from self._ending(begin, end)
@@ -248,11 +254,28 @@ class _SplitRows:
 
         An item must begin at each start. Items that begin before `stop` are read.
         """
-        columns = ColumnReader()
+        columns = None if self._split.has_entries else ColumnReader()
         for start, stop in places:
             self._went_on = start > 0
-            yield from self._batches_of(FileScan(self._file, start, columns, self._rows.of_run).items(stop))
+            scan = FileScan(self._file, start, columns, self._rows.of_run, reader=self._split.reader)
+            yield from self._batches_of(scan.items(stop))
         yield from self._ending(self._split.start, self._split.stop)
+
+    def _scan_at_start(self) -> FileScan:
+        """Return the scan of the file, at the start of the split.
+
+        In DLedger's log, it is at the first entry there. It has read some MiB before, because an entry is compared with
+        the previous one, and because a split may start between a header and its record.
+        """
+        split, columns = self._split, None if self._split.has_entries else ColumnReader()
+        reached = FileScan(self._file, split.start, columns, self._rows.of_run, reader=split.reader)
+        if split.has_entries:
+            before = next_readable(self._file, max(split.start - LOOK_BACK, 0), split.start, reader=split.reader)
+            reached.position = split.start if before is None else before
+            for _ in reached.items(split.start):
+                pass
+            reached.ended = False
+        return reached
 
     def _ending(self, begin: int, end: int) -> Iterator[Any]:
         """Yield what follows the last item: the rest of the rows, and the range."""
@@ -304,13 +327,15 @@ class _SplitRows:
         return rows
 
 
-def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
+def _up_to_next_record(reached: FileScan, file: MappedFile, split: Split) -> Iterator[ScanItem | RecordRun | ZeroTail]:
     """Yield the items of a split, up to the first record of the next task.
 
-    That task searches for it from `stop` on, the position in the file where the split ends.
+    That task searches for it from the end of the split on.
     """
-    yield from reached.items(stop)
-    while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
+    yield from reached.items(split.stop)
+    while not reached.ended and (
+        next_readable(file, reached.position, reached.position + 1, reader=split.reader) is None
+    ):
         yield from reached.items(reached.position + 1)
 
 
@@ -353,7 +378,7 @@ def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
     for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):
         columns.forget()
         last = None
-        for item in FileScan(file, 0, columns).items(end_position(file)):
+        for item in FileScan(file, 0, columns, reader=log.reader_of(file)).items(end_position(file)):
             last = item if goes_on(item) or isinstance(item, ZeroTail) else last
         file.close()
         if last is not None:

@@ -114,7 +114,7 @@ class CommitLog:
         if file is None:
             return Damage("outside-log", physical_offset, 0, "no file of the commit log holds this offset")
         try:
-            return self._reader_of(file)(file, POINT_WINDOW_SIZE).at(physical_offset - file.file_from_offset)
+            return self.reader_of(file)(file, POINT_WINDOW_SIZE).at(physical_offset - file.file_from_offset)
         except OSError as error:
             return _unreadable(file, physical_offset, error)
 
@@ -142,7 +142,7 @@ class CommitLog:
         if file is None:
             return None
         try:
-            found = self._reader_of(file)(file, POINT_WINDOW_SIZE).next_record(physical_offset - file.file_from_offset)
+            found = self.reader_of(file)(file, POINT_WINDOW_SIZE).next_record(physical_offset - file.file_from_offset)
         except OSError:
             return None
         return None if found is None else file.file_from_offset + found
@@ -175,7 +175,7 @@ class CommitLog:
         if not in_use:
             return self.min_offset, None
         file = in_use[-1]
-        reader = self._reader_of(file)(file)
+        reader = self.reader_of(file)(file)
         position = hint - file.file_from_offset if hint is not None and file.file_from_offset <= hint < file.end else 0
         if not _is_passed(reader.at(position)):
             position = 0
@@ -293,14 +293,17 @@ class CommitLog:
 
     def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[ScanItem | RecordRun | ZeroTail]:
         """Return the items of the file from the physical offset `start` on, or all."""
-        reader = self._reader_of(file)
+        reader = self.reader_of(file)
         position: int | None = 0
         if start is not None and start > file.file_from_offset:
             position = next_readable(file, start - file.file_from_offset, reader=reader)
         return FileScan(file, position, reader=reader).items(end_position(file)) if position is not None else iter(())
 
-    def _reader_of(self, file: MappedFile) -> type[RecordReader]:
-        """Read log files from before DLedger, in a DLedger store, without its headers."""
+    def reader_of(self, file: MappedFile) -> type[RecordReader]:
+        """Return the class that reads the records of a file.
+
+        In a DLedger store, log files from before DLedger have no headers.
+        """
         return EntryReader if file.path.parent == self._entries_in else RecordReader
 
     def _files_from(self, start: int | None) -> Sequence[MappedFile]:

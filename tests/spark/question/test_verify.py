@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqctl.spark.question.verify import WHOLE_MAX, small_stores
+from rmqctl.store.config import store_path
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 from tests.spark.conftest import without_seconds
@@ -62,13 +63,22 @@ def fleet(tmp_path: Path) -> list[Path]:
     return [damaged, tmp_path / "none", *(unpack(name, tmp_path / name) for name in names)]
 
 
-@pytest.mark.parametrize("level", [1, 3])
-def test_several_stores(spark: SparkSession, level: int, fleet: list[Path], rmqctl: Rmqctl) -> None:
-    """The large one is read by splits, each other one by one task."""
+@pytest.mark.parametrize(("level", "extra", "code"), [(1, True, 10), (3, True, 10), (3, False, 13)])
+def test_several_stores(
+    spark: SparkSession,
+    level: int,
+    extra: bool,
+    code: int,
+    fleet: list[Path],
+    rmqctl: Rmqctl,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The large one is read by splits, each other one by one task; without the extra `rocksdb`, one is not read."""
+    monkeypatch.setattr(store_path, "can_read_databases", lambda: extra)
     before = [tree_hash(root) for root in fleet if root.exists()]
     words = [*fleet, "--level", level, "-o", "json"]
     here, there = rmqctl("verify", *words), rmqctl("job", "verify", *words)
-    assert there.code == here.code == (10 if level == 1 else 13)
+    assert there.code == here.code == code
     documents = [there.document(), here.document()]
     assert len(documents[0]["reports"]) == len(fleet)
     for document in documents:

@@ -6,48 +6,29 @@ No Spark runs here.
 from __future__ import annotations
 
 import re
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rmqctl.errors import BadRequest, NotAStore, RmqctlError, Unreadable
 from rmqctl.spark.scan.coverage import coverage, range_of
-from rmqctl.spark.scan.split import splits_of
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen
 from rmqctl.spark.source.message_source import MessageSource, ranges_to_json, splits_to_json
-from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
 from tests.support.log_maker import BORN_V6, STORE_V6, Record, write_log
-from tests.support.source_rows import Row, as_dump, dumped, in_order, rows_of, splits_before_a_record_in_a_body
+from tests.support.source_rows import (
+    as_dump,
+    assert_as_dump,
+    dumped,
+    in_order,
+    rows_of,
+    splits_before_a_record_in_a_body,
+)
 
 pytestmark = pytest.mark.spark  # for pyarrow
 
 CASES = damage_cases()
 KINDS = sorted({case["case"] for case in CASES.values()})
-SPLIT_SIZE = 10_000
-
-
-def by_splits(root: Path, split_size: int = SPLIT_SIZE) -> tuple[list[Row], int]:
-    """All rows, proved to be of splits that join; and how often they were read for that."""
-    with closing(ReadOnlyStore(root)) as store:
-        splits = splits_of(store.commit_log, root, split_size)
-    for times in range(1, 100):
-        rows = list(rows_of(root, ranges="true", splits=splits_to_json(splits)))
-        ranges = [range_of(row["detail"]) for row in rows if row["kind"] == "range"]
-        found = coverage(ranges)
-        if found.joined:
-            return rows, times
-        splits = list(found.splits)
-    raise AssertionError("never joined")
-
-
-def assert_as_dump(root: Path, split_size: int = SPLIT_SIZE) -> int:
-    rows, times = by_splits(root, split_size)
-    shown = [as_dump(row) for row in rows if row["kind"] in ("message", "damage")]
-    assert in_order(shown) == dumped(root)
-    assert {row["store"] for row in rows} == {str(root)}
-    return times
 
 
 @pytest.mark.parametrize("name", READABLE_NAMES)

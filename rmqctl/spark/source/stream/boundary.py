@@ -39,6 +39,7 @@ class Step(NamedTuple):
     begin: int  # physical offset
     end: int  # physical offset
     last: Message | None  # the message that ends there, if one does; a broker may still be writing it
+    last_begin: int  # where this message, or DLedger's header before it, begins; else `begin`
 
 
 class Written(NamedTuple):
@@ -64,7 +65,7 @@ def written(log: CommitLog, position: int) -> Written:
     """Find the end of the written part of the log, from `position` on."""
     end, unsure = position, None
     for step in steps(log, position):
-        end = step.end if step.last is None else step.last.physical_offset
+        end = step.end if step.last is None else step.last_begin
         unsure = step.last
     if unsure is not None and isinstance(log.at(unsure.end), Damage) and log.queue.find(unsure.end) is not None:
         return Written(unsure.end, None)  # an unfinished record or damage follows
@@ -78,14 +79,15 @@ def _step(log: CommitLog, columns: ColumnReader, position: int, stop: int | None
         last = end_position(file) if stop is None else min(end_position(file), stop - file.file_from_offset)
         found = columns.at(file, position - file.file_from_offset, last)
     if found is not None:
-        return Step(position, found.physical_offset + found.size, found.message(len(found.rows) - 1))
+        last_message = found.message(len(found.rows) - 1)
+        return Step(position, last_message.end, last_message, last_message.physical_offset)
     item = log.at(position)
     if isinstance(item, Damage):
-        following = None if file is None else log.next_record(position + 1)
-        return _to_later_file(log, position) if following is None else Step(position, following, None)
+        following = None if file is None else log.next_record(item.physical_offset + 1)
+        return _to_later_file(log, position) if following is None else Step(position, following, None, position)
     if item is None:
         return _to_later_file(log, position)
-    return Step(position, item.end, item if isinstance(item, Message) else None)
+    return Step(position, item.end, item if isinstance(item, Message) else None, position)
 
 
 def _to_later_file(log: CommitLog, position: int) -> Step | None:
@@ -95,7 +97,7 @@ def _to_later_file(log: CommitLog, position: int) -> Step | None:
     """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
     found = next((offset for offset in later if has_records(log, offset)), None)
-    return None if found is None else Step(position, found, None)
+    return None if found is None else Step(position, found, None, position)
 
 
 def has_records(log: CommitLog, offset: int) -> bool:
@@ -163,7 +165,7 @@ def last_before(log: CommitLog, end: int) -> int:
         return end
     begin = end
     for step in steps(log, nearer(log, file.file_from_offset, end - 1), end):
-        begin = step.begin if step.last is None else step.last.physical_offset
+        begin = step.last_begin
     return max(min(begin, end), file.file_from_offset, end - LOOK_BACK)
 
 

@@ -16,7 +16,8 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.forensics.follow import last_byte_written
 from rmqctl.format.message import Damage
 from rmqctl.kernels import scan
-from rmqctl.spark.scan.split import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Split, head_of
+from rmqctl.logfile.system.remote_storage import root_path
+from rmqctl.spark.scan.split import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Split, whole_file
 from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.source.message_source import Task, Wrong, part_batches
 from rmqctl.spark.source.source_stores import number, number_of_bytes, stores_of
@@ -187,7 +188,7 @@ class StreamSource:
             base, stop = file.file_from_offset, min(file.end, end)
             if stop - position > self._split_size:
                 stop = min(boundary(log, position, position + self._split_size), stop)
-            yield Split(root, str(file.path), 0, base, file.size, head_of(file), position - base, stop - base)
+            yield whole_file(log, file, 0, root_path(root))._replace(start=position - base, stop=stop - base)
             position = stop
 
 
