@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,17 @@ def unit_row(topic: str, queue_id: int, queue_offset: int, unit: tuple[int, int,
     name = topic.encode()
     key = struct.pack(">i", len(name)) + b"\1" + name + b"\1" + struct.pack(">I", queue_id) + b"\1"
     return key + struct.pack(">q", queue_offset), struct.pack(">qiqq", *unit, 0)
+
+
+def pop_row(
+    group: str, topic: str, queue_id: int, queue_offset: int, pop_ms: int, invisible_ms: int
+) -> tuple[bytes, bytes]:
+    """Return the row of kvStore/ for a popped message (PopConsumerRecord)."""
+    key = struct.pack(">q", pop_ms + invisible_ms) + f"{group}@{topic}@".encode()
+    key += struct.pack(">I", queue_id) + b"@" + struct.pack(">q", queue_offset)
+    record = {"popTime": pop_ms, "groupId": group, "topicId": topic, "queueId": queue_id, "retryFlag": 0}
+    record |= {"invisibleTime": invisible_ms, "offset": queue_offset, "attemptTimes": 0, "suspend": False}
+    return key, json.dumps(record, separators=(",", ":")).encode()
 
 
 def offset_row(topic: str, queue_id: int, queue_offset: int, end: str = "max") -> tuple[bytes, bytes]:

@@ -190,11 +190,12 @@ class Lag:
         empty = empty_queues(self._store, groups, topics, group)
         self.unlisted = empty.unlisted
         keys = {(topic, queue_id) for topic in topics for queue_id in self._queue_ids.get(topic, ())} | empty.listed
-        for key in keys.union(groups.queues_with_offset()):
+        for key in keys.union(groups.queues_with_offset(), self._popped):
             readers = [
                 known
-                for known in groups.progress(key)
-                if group in (None, known.group) and (key in keys or known.offset is not None)
+                for known in groups.progress(key, self._popped.get(key, ()))
+                if group in (None, known.group)
+                and (key in keys or known.offset is not None or known.group in self._popped.get(key, ()))
             ]
             if readers:
                 yield from self._lags_of(key, readers)
@@ -207,7 +208,7 @@ class Lag:
             start = max(known.offset or 0, ends.min_offset or 0)
             if start not in oldest:
                 oldest[start] = self._oldest(key, start) if ends.max_offset and start < ends.max_offset else None
-            yield QueueLag(*known[:3], *ends, known.offset, oldest[start], popped.get(known.group, 0))
+            yield QueueLag(*known[:3], *ends, known.offset, oldest[start], len(popped.get(known.group, ())))
         if key in self._store.queues:
             self._store.queues[key].queue.close()
 

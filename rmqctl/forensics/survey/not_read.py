@@ -22,6 +22,7 @@ from rmqctl.store.config.config_file import (
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.journal.journals import RMQCTL_FOLDER
+from rmqctl.store.read.consumers.pop_checkpoints import KV_FOLDER
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _READ = frozenset(
 _READ_IN_CONFIG = frozenset(
     {*CONFIG_FILES, *CONFIG_FILES_OF_5, TIMER_CHECK, QUEUE_MAPPINGS_CONFIG, REQUEST_MODES_CONFIG}
 )
-_DATABASES = frozenset({store_path.SIGN_OF_5_4, store_path.ROCKSDB_FOLDER, "kvStore"})
+_DATABASES = frozenset({store_path.SIGN_OF_5_4, store_path.ROCKSDB_FOLDER, KV_FOLDER})
 _DATABASE_SUFFIXES = (".sst", ".log")
 
 
@@ -97,7 +98,7 @@ def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
         elif name == store_path.CONSUMEQUEUE and path.layout is Layout.COMBINED:
             if storage.entry(entry.path / store_path.ROCKSDB_SIGN).kind is Kind.FILE:
                 yield NotRead(name, "its queues in RocksDB; those in files are read")
-        elif name not in _READ:
+        elif name not in _READ and not (name == KV_FOLDER and entry.kind is Kind.DIRECTORY and path.reads_databases):
             yield NotRead(name, _what(name))
 
 

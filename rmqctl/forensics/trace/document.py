@@ -62,6 +62,7 @@ def _remarks(trace: Trace, names: list[str]) -> list[str]:
             "--unique-key selects"
         )
     remarks += [f"no message has the id {text}" for text in trace.missing if trace.lives]
+    remarks += dict.fromkeys(trace.problems)
     remarks += list(dict.fromkeys(_copy_remark(shown, other, names) for shown, other in trace.unlike))
     if trace.dangling:
         from rmqctl.forensics.trace.not_found import remarks_of
@@ -143,6 +144,8 @@ def _group_row(state: GroupState, names: list[str]) -> Row:
         "state": state.state,
         "behind": state.behind,
         "filtered": state.filtered,
+        "visibleTimestamp": state.visible_ms,
+        "visibleTime": None if state.visible_ms is None else rfc3339(state.visible_ms),
     }
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.trace.stage import Stage
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
+    from rmqctl.store.read.consumers.pop_checkpoints import Popped
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 CONSUMED, WAITING, UNKNOWN = "consumed", "waiting", "unknown"
@@ -33,19 +34,26 @@ class GroupState(NamedTuple):
     # messages that the group will consume before this one; None: it has consumed it, or has no offset
     behind: int | None
     filtered: bool | None  # the group's expression in config/ excludes the message's tag; None: it has no expression
+    # when the message that the group popped is visible again, in ms since 1970; None: not popped, or acknowledged
+    visible_ms: int | None = None
 
 
-def group_states(stages: Iterable[Stage], store: ReadOnlyStore, groups: ConsumerGroups) -> list[GroupState]:
+def group_states(
+    stages: Iterable[Stage], store: ReadOnlyStore, groups: ConsumerGroups, popped: Popped
+) -> list[GroupState]:
     """Return the state of each group at each queue offset of a message in a store.
 
-    `groups` are the store's.
+    `groups` and `popped` are the store's.
     """
     places = {(stage.topic, stage.queue_id, stage.queue_offset): stage for stage in stages}
-    return [
-        _state(known.group, stage, known.offset, _is_filtered(store, known.group, stage))
-        for stage in places.values()
-        for known in groups.progress((stage.topic, stage.queue_id))
-    ]
+    found = []
+    for (topic, queue_id, queue_offset), stage in places.items():
+        of_groups = popped.get((topic, queue_id), {})
+        here = {group: offsets[queue_offset] for group, offsets in of_groups.items() if queue_offset in offsets}
+        for known in groups.progress((topic, queue_id), here):
+            state = _state(known.group, stage, known.offset, _is_filtered(store, known.group, stage))
+            found.append(state._replace(visible_ms=here.get(known.group)))
+    return found
 
 
 def _state(group: str, stage: Stage, offset: int | None, filtered: bool | None) -> GroupState:

@@ -22,7 +22,7 @@ from rmqctl.format.host import parse_msg_id
 from rmqctl.format.properties import REAL_TOPIC, TIMER_OUT_MS
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.format.timestamp import MAX_MS
-from rmqctl.store.config.topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import message_of
 from rmqctl.store.read.known_topics import why_unreadable
@@ -155,8 +155,3 @@ def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Re
         meant = [named[at] for at in op_message.decode(bytes(record.message.body)).half_offsets if at in named]
         if meant:
             yield record, meant
-
-
-def is_pop_topic(topic: str) -> bool:
-    """Return whether a topic may have POP checkpoints and POP acknowledgements."""
-    return topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)

@@ -30,6 +30,7 @@ from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from rmqctl.format.body.pop_message import PopAck, PopCheckpoint
     from rmqctl.format.message import Message
 
 STORED, RESENT, DELIVERED, COMMIT = "stored", "resent", "delivered", "commit"
@@ -80,9 +81,14 @@ class Stage(NamedTuple):
     queue_id: int
     queue_offset: int
     reachable: bool | None  # the unit at `queue_offset` points to the record; None: the queues cannot be read
-    group: str | None = None  # the consumer group in a POP checkpoint or acknowledgement
-    due: int | None = None  # when a delayed or timer message is to be delivered, in ms since 1970; None if unknown
+    pop: PopCheckpoint | PopAck | None = None  # the body of a POP message
+    due: int | None = None  # when a delayed, timer or popped message is to be delivered, ms since 1970; None if unknown
     why_not: str = ""  # why no consumer can read the queue; "" if consumers can
+
+    @property
+    def group(self) -> str | None:
+        """The consumer group in a POP checkpoint or acknowledgement."""
+        return None if self.pop is None else self.pop.c
 
     @property
     def stored_at(self) -> int:

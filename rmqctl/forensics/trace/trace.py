@@ -17,7 +17,7 @@ from rmqctl.forensics.groups.waiting_timers import left_and_repeated, timers_by_
 from rmqctl.forensics.trace import links
 from rmqctl.forensics.trace.groups import GroupState, group_states
 from rmqctl.forensics.trace.key_search import TOPIC_NAMES, IndexedPlace, KeySearch
-from rmqctl.forensics.trace.links import is_pop_topic, own_stage
+from rmqctl.forensics.trace.links import own_stage
 from rmqctl.forensics.trace.log_scan import LogScan
 from rmqctl.forensics.trace.op_messages import OpMessages
 from rmqctl.forensics.trace.queue_records import by_queue, record_at
@@ -36,6 +36,7 @@ from rmqctl.forensics.trace.stage import (
 from rmqctl.forensics.trace.verdict import life_verdict
 from rmqctl.format.body import pop_message
 from rmqctl.format.body.bodies import Bodies
+from rmqctl.format.body.pop_message import PopCheckpoint
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import TAGS
@@ -43,6 +44,7 @@ from rmqctl.store.config.config_file import rocksdb_folder
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import TIMER_TOPIC, TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
+from rmqctl.store.read.consumers.pop_checkpoints import is_pop_topic, kv_checkpoints, to_process, unacknowledged
 from rmqctl.store.read.timer_check import has_timer
 from rmqctl.store.timer.timer_message import MS_MAX
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rmqctl.format.body.client_trace import ClientRecord
+    from rmqctl.format.body.pop_message import PopAck
+    from rmqctl.store.read.consumers.pop_checkpoints import Popped
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 MESSAGES_MAX = 1000  # of one key; each is followed in all stores
@@ -106,7 +110,8 @@ class Trace:
     `lives` has the messages that were found: several can have the same key. At most `limit` are traced, and `left_out`
     counts the others. With `by_scan`, the index is not used. If the message is not in the topic of the question,
     `other_topics` names its topics. `missing` are the ids of the question that no record has. Each pair in `unlike` is
-    a shown record and its copy in another store, one of them whole and the other not.
+    a shown record and its copy in another store, one of them whole and the other not. `problems` says why popped
+    messages may be unknown.
     """
 
     def __init__(
@@ -131,6 +136,8 @@ class Trace:
         self._of_searches: dict[int, _Found] = {}
         self._groups: dict[int, ConsumerGroups] = {}
         self._timers: dict[int, set[int]] = {}  # by store, the physical offsets of the messages that its timer leaves
+        self._in_kv_store: dict[int, list[PopCheckpoint]] = {}
+        self.problems: list[str] = []
         self.left_out = 0
         self.missing: list[str] = []
         self.other_topics: list[str] = []
@@ -144,8 +151,8 @@ class Trace:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a part of a log could not be read."""
-        return any(scan.incomplete for scan in self.scans)
+        """Whether a part of a store could not be read."""
+        return any(scan.incomplete for scan in self.scans) or bool(self.problems)
 
     def _messages(self) -> Iterator[tuple[str | None, list[Record]]]:
         # (UNIQ_KEY, all records) of each message
@@ -308,7 +315,7 @@ class Trace:
             of_store = [stage for stage in stages if stage.record.store == scan.number]
             halves = [stage for stage in of_store if stage.kind == HALF]
             stages += links.op_stages(halves, ordered, self._ops[scan.number]) if halves else ()
-            if of_store and any(map(links.is_pop_topic, scan.store.queue_topics)):
+            if of_store and any(map(is_pop_topic, scan.store.queue_topics)):
                 stages += pop_stages(of_store, scan)
         of_stages = {stage.record.place: stage.record for stage in stages}
         rank = {record.place: at for at, record in enumerate(in_order(of_stages.values()))}
@@ -343,7 +350,23 @@ class Trace:
     def _group_states(self, stages: list[Stage], scan: LogScan) -> list[GroupState]:
         if scan.number not in self._groups:
             self._groups[scan.number] = ConsumerGroups(scan.store)
-        return group_states(stages, scan.store, self._groups[scan.number])
+        return group_states(stages, scan.store, self._groups[scan.number], self._popped(stages, scan))
+
+    def _popped(self, stages: list[Stage], scan: LogScan) -> Popped:
+        """Return the popped and unacknowledged messages in a store.
+
+        Of those that are not in kvStore/, they are the ones that `stages` has POP messages of.
+        """
+        if scan.number not in self._in_kv_store:
+            self._in_kv_store[scan.number] = list(kv_checkpoints(scan.store, self.problems))
+        pops = {stage.record.message.physical_offset: stage.pop for stage in stages if stage.pop is not None}
+        messages = [stage.record.message for stage in stages if stage.pop is not None]
+        try:
+            left = to_process(scan.store, messages) if messages else []
+        except OSError as error:
+            self.problems.append(f"config/timercheck: {error.strerror}")
+            left = []
+        return unacknowledged([*(pops[one.physical_offset] for one in left), *self._in_kv_store[scan.number]])
 
     def _commit_may_be_lost(self, stages: Sequence[Stage]) -> bool:
         # a broker stores a commit between half and op message: a record lost there may be one
@@ -403,14 +426,17 @@ def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
     keys = (key for topic in sorted(filter(is_pop_topic, store.queue_topics)) for key in store.topic_queues(topic))
     for key in keys:
         for record in by_queue(scan, key, first, may_be_meant, codes=_POP_CODES):
-            found = _pop_of(record, stages)
-            if found is not None:
-                kind, group = found
-                yield own_stage(TIMER if key[0] == TIMER_TOPIC else kind, record, store)._replace(group=group)
+            pop = _pop_of(record, stages)
+            if pop is not None and key[0] == TIMER_TOPIC:
+                yield own_stage(TIMER, record, store)._replace(pop=pop)
+            elif isinstance(pop, PopCheckpoint):
+                yield own_stage(POP_CHECKPOINT, record, store)._replace(pop=pop, due=pop.visible_ms)
+            elif pop is not None:
+                yield own_stage(POP_ACK, record, store)._replace(pop=pop)
 
 
-def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
-    """Return the kind and the group of a POP message if it names one of `stages`."""
+def _pop_of(record: Record, stages: Iterable[Stage]) -> PopCheckpoint | PopAck | None:
+    """Return the body of a POP message if it names one of `stages`."""
     tag = record.properties.get(TAGS, "")
     if tag not in pop_message.BODIES:
         return None
@@ -422,8 +448,7 @@ def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
     is_meant = any(
         (stage.topic, stage.queue_id) == (found.t, found.q) and stage.queue_offset in offsets for stage in stages
     )
-    kind = POP_CHECKPOINT if tag == pop_message.CHECKPOINT_TAG else POP_ACK
-    return (kind, found.c) if is_meant else None
+    return found if is_meant else None
 
 
 def _left_by_timer(store: ReadOnlyStore) -> set[int]:

@@ -12,14 +12,13 @@ from rmqctl.forensics.trace.stage import (
     DELIVERED,
     HALF,
     IN_ITS_TOPIC,
-    POP_ACK,
-    POP_CHECKPOINT,
     RESENT,
     RETRY,
     ROLLBACK,
     STORED,
     TIMER,
 )
+from rmqctl.format.body.pop_message import PopAck, PopCheckpoint
 from rmqctl.format.properties import REAL_TOPIC
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.format.timestamp import duration, rfc3339
@@ -56,8 +55,8 @@ def life_verdict(
     parts = [*_stored(stages), *_transaction(stages, commit_may_be_lost=commit_may_be_lost)]
     parts += _delays(stages, is_left_by_timer=is_left_by_timer)
     parts += _retries(stages, states)
-    parts += _pop(stages)
-    failed = _failed(stages, states)
+    parts += _pop(stages, states)
+    failed = _failed(stages, states) | {known.group for known in states if known.visible_ms is not None}
     parts += _groups(states, failed) or ([] if failed else _no_groups(stages, has_unread_offsets=has_unread_offsets))
     parts += _unreadable(stages) + _damage(stages)
     return ", ".join(parts)
@@ -193,13 +192,26 @@ def _retried(topic: str, times: int) -> str:
     return f"retried {_times(times)} in {topic}" if times else f"stored in {topic}"
 
 
-def _pop(stages: Sequence[Stage]) -> Iterator[str]:
-    popped = {stage.group for stage in stages if stage.group is not None}
-    acknowledged = {stage.group for stage in stages if stage.kind == POP_ACK}
-    for group in sorted(filter(None, popped)):
-        pops = any(stage.kind in (POP_CHECKPOINT, TIMER) and stage.group == group for stage in stages)
-        done = " and acknowledged" if group in acknowledged else ""
-        yield f"popped{done} by {group}" if pops else f"acknowledged by {group}"
+def _pop(stages: Sequence[Stage], states: Sequence[GroupState]) -> Iterator[str]:
+    """Yield what each group did with the message that it popped last.
+
+    A consumer that puts a message off acknowledges it, and pops it once more (ChangeInvisibleTimeProcessor).
+    """
+    pops = [stage.pop for stage in stages if stage.pop is not None]
+    again: dict[str, int] = {}
+    for known in states:
+        if known.visible_ms is not None:
+            again[known.group] = min(known.visible_ms, again.get(known.group, known.visible_ms))
+    for group in sorted({*again, *(pop.c for pop in pops)}):
+        popped = [pop.pt for pop in pops if pop.c == group and isinstance(pop, PopCheckpoint)]
+        acknowledged = {pop.pt for pop in pops if pop.c == group and isinstance(pop, PopAck)}
+        if group in again:
+            time = rfc3339(again[group])
+            yield f"popped and not acknowledged by {group}" + (f": comes again at {time}" if time else "")
+        elif popped:
+            yield f"popped{' and acknowledged' if max(popped) in acknowledged else ''} by {group}"
+        else:
+            yield f"acknowledged by {group}"
 
 
 def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:

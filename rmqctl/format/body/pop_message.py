@@ -1,12 +1,18 @@
-"""The JSON bodies of POP messages in rmq_sys_REVIVE_LOG_CLUSTER (5.x).
+"""The JSON of POP messages, and of the rows of kvStore/ (5.x).
 
-The tag of a POP message gives the kind of its body:
+The tag of a message in rmq_sys_REVIVE_LOG_CLUSTER gives the kind of its body:
 
     ck    a checkpoint: a group popped these messages of a queue (PopCheckPoint)
     ack   an acknowledgement of one message (AckMsg)
     bAck  an acknowledgement of several messages (BatchAckMsg, 5.2 and later)
 
 A POP message that is not due yet is in rmq_sys_wheel_timer, with the same tag and body.
+
+With popConsumerKVServiceEnable (5.3.2 and later), the RocksDB database kvStore/ has a row for each popped message, in
+the family popState, until the message is acknowledged or revived (PopConsumerRecord):
+
+    key    visible again at (ms, 8 bytes), group, `@`, topic, `@`, queueId (4 bytes), `@`, queue offset (8 bytes)
+    value  the same as JSON, which is all that a broker reads
 """
 
 from __future__ import annotations
@@ -43,6 +49,12 @@ class PopCheckpoint(Pop):
     n: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0  # number of popped messages
     bm: int = 0  # a bit for each popped message; 1: acknowledged
     d: list[int] | None = None  # of each popped message, its queue offset minus `so`; None: they are successive
+    it: int = 0  # ms from the pop until the messages are visible again
+
+    @property
+    def visible_ms(self) -> int:
+        """When unacknowledged messages are visible again, in ms since 1970."""
+        return self.pt + self.it
 
     def offsets(self) -> set[int]:
         """Return the queue offsets of the popped messages."""
@@ -65,6 +77,15 @@ class PopAck(Pop):
         return set(self.aol or (() if self.ao is None else (self.ao,)))
 
 
+class _Row(msgspec.Struct, rename="camel"):
+    group_id: str
+    topic_id: str
+    queue_id: int
+    offset: Offset
+    pop_time: int = 0
+    invisible_time: int = 0
+
+
 CHECKPOINT_TAG = "ck"
 BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint, "ack": PopAck, "bAck": PopAck}
 
@@ -72,11 +93,24 @@ BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint
 def decode(tag: str, body: bytes) -> PopCheckpoint | PopAck:
     """Return the checkpoint or acknowledgement in the body of a POP message.
 
-    `tag` is the tag of the message, and a key of BODIES. Any client may have sent the body, and msgspec limits neither
-    the depth of nesting nor the size of integers, so `bounded_json` checks it first. Raises MsgspecError.
+    `tag` is the tag of the message, and a key of BODIES. Raises MsgspecError.
     """
+    return msgspec.json.decode(_checked(body), type=BODIES[tag])
+
+
+def decode_row(value: bytes) -> PopCheckpoint:
+    """Return the value of a row of kvStore/ as the checkpoint of one message.
+
+    Raises MsgspecError.
+    """
+    row = msgspec.json.decode(_checked(value), type=_Row)
+    return PopCheckpoint(row.group_id, row.topic_id, row.queue_id, row.offset, row.pop_time, n=1, it=row.invisible_time)
+
+
+def _checked(body: bytes) -> bytes:
+    # any client may have sent a body, and msgspec limits neither the depth of nesting nor the size of integers
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from None
-    return msgspec.json.decode(body, type=BODIES[tag])
+    return body

@@ -119,9 +119,8 @@ class StorePath:
         self.reads_databases = not isinstance(self.storage, RemoteStorage) and can_read_databases()
         self.reads_queues = self.layout is not Layout.ROCKSDB or self.reads_databases
         if not (self.reads_queues or log_only):
-            is_here = not isinstance(self.storage, RemoteStorage)
-            hint = install_extra("rocksdb") if is_here else "copy the store to this host"
-            raise LayoutNotSupported("a store with its queues in RocksDB", path=root_text(root), hint=hint)
+            what = "a store with its queues in RocksDB"
+            raise LayoutNotSupported(what, path=root_text(root), hint=self.hint_for_databases)
         self.config_databases: tuple[str, ...] = ()  # the folders in config/ that the broker reads in place of files
         if CONFIG in entries:
             self.config_databases = _config_databases(self.storage.of_disk, root, conf, self.layout)
@@ -181,6 +180,12 @@ class StorePath:
             shown |= {self.part(CONSUMEQUEUE): self.queue_database} if self.queue_database else {}
         if shown:
             self.storage = ShownStorage(self.storage, shown)
+
+    @property
+    def hint_for_databases(self) -> str:
+        """Say how to have databases read that are not."""
+        is_here = not isinstance(self.storage, RemoteStorage)
+        return install_extra("rocksdb") if is_here else "copy the store to this host"
 
     @property
     def has_abort(self) -> bool:

@@ -72,8 +72,9 @@ def command(store: Path, group: str | None, max_behind: Bound | None, output: st
     is the sum for all queues of the group, including %RETRY% topics; if a queue could not be read, it is shown as `≥ N`
     (`behindAtLeast` in JSON). `retry` counts the messages of `behind` that are in %RETRY% topics. `delayed` counts the
     retries that still wait for their delay. `dlq` counts the messages in the group's dead-letter queue, and is empty if
-    this could not be read. `popped` counts the messages that the group popped and has not acknowledged. CSV and JSON
-    Lines have a row for each queue.
+    this could not be read. `popped` counts the messages that the group popped and has not acknowledged, by the
+    revive topics and, with the extra `rocksdb`, by kvStore/ (`popConsumerKVServiceEnable`). CSV and JSON Lines have a
+    row for each queue.
 
     With `enableLmq=true` in the file of --broker-conf, the offsets are those of config/lmqConsumerOffset.json alone,
     which a broker of 4.9.3 or later then reads.

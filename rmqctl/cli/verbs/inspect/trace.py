@@ -120,7 +120,8 @@ def command(
     The first line of the output is the verdict. After the verdict, `trace` prints the stages of the message's life.
     Each copy of the message in the log is a stage. The stages include half messages, delayed messages, retries, dead
     letters and LMQs. Op messages of transactions are stages. Checkpoints and acknowledgements of POP consumers are
-    stages. After the stages, `trace` prints the state of each consumer group, and the records of clients in
+    stages; COMES AGAIN (`visibleTime` in JSON) says when a message that a group popped and has not acknowledged is
+    visible again. After the stages, `trace` prints the state of each consumer group, and the records of clients in
     RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
 
     `trace` searches the index first. `trace` reads the log if the index is missing or incomplete, or if nothing is

@@ -108,6 +108,7 @@ def _group_columns(*, several: bool) -> dict[str, Callable[[Row], Any]]:
         "OFFSET": lambda row: row["queueOffset"],
         "GROUP'S OFFSET": lambda row: "none" if row["offset"] is None else row["offset"],
         "FILTERED": lambda row: "by its tag" if row["filtered"] else "",
+        "COMES AGAIN": lambda row: row["visibleTime"] or row["visibleTimestamp"],
     }
 
 

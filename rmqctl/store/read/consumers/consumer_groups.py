@@ -136,10 +136,14 @@ class ConsumerGroups:
         """Return whether a consumer group named in config/ reads a topic."""
         return not self.known.isdisjoint(self.groups_of(topic))
 
-    def progress(self, key: QueueKey) -> list[GroupProgress]:
-        """Return the progress in a queue of each group that reads its topic, by name."""
+    def progress(self, key: QueueKey, others: Iterable[str] = ()) -> list[GroupProgress]:
+        """Return the progress in a queue of each group that reads its topic.
+
+        Those in `others` are added. The result is sorted by name.
+        """
         offsets = self._offsets.get(key, {})
-        return [GroupProgress(group, *key, offsets.get(group)) for group in sorted(self.groups_of(key[0]))]
+        groups = self.groups_of(key[0]).union(others)
+        return [GroupProgress(group, *key, offsets.get(group)) for group in sorted(groups)]
 
     def _said(self) -> Iterator[tuple[str, str]]:
         config = self._store.config
