@@ -285,6 +285,15 @@ CATALOGUE: dict[str, Explanation] = {
         "Messages with keys are not in the index: look-ups by key miss them.",
         _INDEX + " This is normal if the broker runs with messageIndexEnable=false: give --broker-conf.",
     ),
+    "index-database-dangling": Explanation(
+        "Rows of the index in rocksdbstore/ lead to no message of the log with that key.",
+        "Only look-ups by key suffer. Brokers with indexFileReadEnable=false find these keys without their messages.",
+    ),
+    "index-database-missing": Explanation(
+        "Messages with keys are not in the index of rocksdbstore/, which the broker asks: look-ups by key miss them.",
+        "After a crash this is normal: the database then lacks the last minutes, and the next start adds them. "
+        "`rmqctl query --scan` finds the messages. Messages before the first one in the index do not count.",
+    ),
     "log-start-missing": Explanation(
         "Queues point to messages before the log's first file. These messages are too young to have expired, so "
         "their file was lost, or someone deleted it.",

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN = 0.5  # a dispatch takes milliseconds
 _DEPENDS_ON_DISPATCH = frozenset(
-    {"missing-unit", "index-missing", "dangling-unit", "unit-lost-message", "index-dangling"}
+    {
+        "missing-unit",
+        "index-missing",
+        "dangling-unit",
+        "unit-lost-message",
+        "index-dangling",
+        "index-database-missing",
+        "index-database-dangling",
+    }
 )
 _OF_RECORDS = frozenset(
     {

@@ -227,12 +227,12 @@ class Search:
     def _indexed(self) -> list[str]:
         # the topics in which a key is looked up; raises Unreadable if there is no index
         index = self._store.index
-        if not index.files:
+        if not index.files and index.database is None:
             what = "there is no index file, so no key can be looked up"
             hint = "--scan reads the whole log instead; `rmqctl rebuild STORE index` builds the index"
             raise Unreadable(what, path=str(index.folder), hint=hint)
-        cut = [self._note_cut(index_file) for index_file in index.files]
-        if all(cut) or not index.spans():
+        cut = [self._note_cut(index_file) for index_file in index.files if index.database is None]
+        if (cut and all(cut)) or not index.spans():
             self.remarks.append("the index has no entry that can be read; use --scan")
         else:
             begin = self._store.commit_log.min_offset

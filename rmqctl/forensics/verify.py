@@ -17,6 +17,7 @@ from rmqctl.forensics.audit import state_audit
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.forensics.audit.client_audit import RejectedMessages
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
+from rmqctl.forensics.audit.database_index import DatabaseIndexAudit
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.forensics.audit.part_audit import RunSummary, summary_of
@@ -30,12 +31,13 @@ from rmqctl.format.damage_kinds import UNCHECKED
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
 from rmqctl.kernels.warm_up import warm_up
-from rmqctl.store.config.store_path import CHECKPOINT
+from rmqctl.store.config.store_path import CHECKPOINT, SIGN_OF_5_4
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
 from rmqctl.store.journal.journals import CHECKPOINT_VERB, is_as_written
 from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
+from rmqctl.store.read.index.index_database import index_database
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -157,6 +159,7 @@ class Verification:
         self._queues: QueueCrosscheck | None = None
         self._index_parts = index_parts if self._level >= LEVEL_ALL else None
         self._index: IndexAudit | None = None
+        self._database: DatabaseIndexAudit | None = None
         self._stored = RunSummary(0, 0, 0, 0)  # of all good messages
         self._tally = DamageTally()
         self._rejected = RejectedMessages(store.commit_log)
@@ -215,6 +218,7 @@ class Verification:
         self._queues = QueueCrosscheck(self._store, self._builder) if self._level >= LEVEL_QUEUES else None
         if self._level >= LEVEL_ALL and self._index_parts is None:
             self._index = IndexAudit(self._store, self._builder)
+            self._database = self._database_audit()
         self.report.placeholders = 0 if self._queues else None
         for item in self._scan(self.report.summary, self._builder if self._queues else None):
             if isinstance(item, Damage):
@@ -231,6 +235,16 @@ class Verification:
         index = IndexFindings(self._store, [*parts, self._index.finish()] if self._index else parts)
         self.report.findings += index.findings
         self.report.notes += index.notes()
+        self.report.findings += self._database.finish() if self._database else ()
+
+    def _database_audit(self) -> DatabaseIndexAudit | None:
+        try:
+            database = self._store.index.database or index_database(self._store.path)
+            return DatabaseIndexAudit(self._store, database) if database is not None else None
+        except OSError as error:
+            detail = f"cannot be read: {error.strerror}"
+            self.report.findings.append(Finding("unreadable", SIGN_OF_5_4, None, detail))
+            return None
 
     def _restart_now(self) -> None:
         codes = {finding.code for finding in self.report.findings}
@@ -321,6 +335,8 @@ class Verification:
                 self._queues.on_messages(rows)
             if self._index:
                 self._index.on_messages(described)
+                if self._database:
+                    self._database.on_messages(described)
         else:
             summary, rows = described.summary, described.rest
             if self._queues:
@@ -338,6 +354,8 @@ class Verification:
         described = self._queues.damage(damage) if self._queues else None
         if self._index and described is not None:
             self._index.on_messages(described)
+            if self._database:
+                self._database.on_messages(described)
 
     def _is_overlooked(self, damage: Damage) -> bool:
         # whether a broker's scan that begins at the first log file goes on behind the damage

@@ -27,6 +27,20 @@ def write_database(folder: Path, families: Mapping[str, Rows]) -> None:
     (folder / "rocksdict-config.json").unlink()
 
 
+def change_database(folder: Path, family: str, rows: Mapping[bytes, bytes | None]) -> None:
+    """Put rows into a family of a database, and delete those whose value is None."""
+    raw = Options(raw_mode=True)
+    database = Rdict(str(folder), raw, dict.fromkeys(Rdict.list_cf(str(folder), raw), raw))
+    changed = database.get_column_family(family)
+    for key, value in rows.items():
+        if value is None:
+            del changed[key]
+        else:
+            changed[key] = value
+    database.close()
+    (folder / "rocksdict-config.json").unlink(missing_ok=True)
+
+
 def unit_row(topic: str, queue_id: int, queue_offset: int, unit: tuple[int, int, int]) -> tuple[bytes, bytes]:
     """Return the row of a unit: (physicalOffset, size, tagsCode)."""
     name = topic.encode()

@@ -57,7 +57,9 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
         "store-times-fall", "entries-missing", "epochs-invalid", "epochs-beyond-log", "identity-invalid",
     ),
     "rmqctl info STORE --broker-conf FILE": ("log-missing",),
-    "rmqctl doctor STORE --broker-conf FILE": ("conf-size", "lmq-offsets-missing"),
+    "rmqctl doctor STORE --broker-conf FILE": (
+        "conf-size", "lmq-offsets-missing", "index-database-dangling", "index-database-missing",
+    ),
     "rmqctl verify STORE --level 1": ("file-overlap", "foreign-file", "unreadable"),
     "rmqctl verify STORE --follow-links": ("link-not-followed",),
 }  # fmt: skip

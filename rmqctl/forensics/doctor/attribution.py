@@ -17,7 +17,7 @@ from rmqctl.format.message import BAD_PHYSICAL_OFFSET
 from rmqctl.logfile.mapped_file_queue import EMPTY_FILE, OFFSET_MAX
 from rmqctl.logfile.system.rocksdb import OF_ROCKSDB
 from rmqctl.store.config.config_file import TOPICS_CONFIG
-from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
+from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, SIGN_OF_5_4
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ DEPENDENT = frozenset(
     {
         DANGLING, MISSING, "unit-mismatch", "unit-size", "unit-tags-code", "unit-order", "unit-hole", "unit-behind-end",
         "unit-lost-message", "ext-missing", "index-length", "index-header", "index-chain", "index-order", "index-time",
-        "index-dangling", "index-missing", "offset-beyond-queue",
+        "index-dangling", "index-missing", "index-database-dangling", "index-database-missing", "offset-beyond-queue",
     }
 )  # fmt: skip
 # findings that follow from a joint of two logs, beside the dependent ones
@@ -365,7 +365,8 @@ class _Attribution:
         if covering is not None:
             covering.consequences.append(finding)
         else:
-            code = "index-damaged" if self._facts.has_index else "index-gone"
+            of_files = "index-damaged" if self._facts.has_index else "index-gone"
+            code = "index-database-wrong" if finding.path == SIGN_OF_5_4 else of_files
             self._group(code).add(finding, finding.path or INDEX)
 
     def _is_behind(self, key: QueueKey, findings: Sequence[Finding]) -> bool:
@@ -402,11 +403,11 @@ class _Attribution:
         if self._facts.copied:
             first = self._facts.log_files[self._facts.bases[0]]
             died.findings.append(Finding("abort", first, None, self._facts.copied))
-        of_death = {"queue-behind", "queue-gone", "index-damaged"} | (
-            {"queues-gone"} if self._facts.in_rocksdb else set()
-        )
+        of_death = {"queue-behind", "queue-gone", "index-damaged", "index-database-wrong"}
+        if self._facts.in_rocksdb:
+            of_death.add("queues-gone")
         for place, group in [*self._groups.items()] if self._facts.is_healed else ():
-            is_filled = {found.code for found in group.findings} <= {MISSING, "index-missing"}
+            is_filled = {found.code for found in group.findings} <= {MISSING, "index-missing", "index-database-missing"}
             if is_filled and group.code in of_death:
                 died.consequences += group.findings
                 del self._groups[place]

@@ -218,6 +218,11 @@ CAUSES: dict[str, CauseKind] = {
         "The index does not agree with the log: {subjects}{places}",
         "Look-ups by key miss messages. Producers and consumers notice nothing.",
     ),
+    "index-database-wrong": CauseKind(
+        "The index in RocksDB does not agree with the log: {subjects}{places}",
+        "Look-ups by key miss messages of a broker with indexFileReadEnable=false. Producers and consumers notice "
+        "nothing.",
+    ),
     "config-damaged": CauseKind(
         "A file of config/ cannot be loaded: {subjects}{places}",
         "The broker takes the .bak, which may be older. Without a valid .bak it does not start, or starts with an "

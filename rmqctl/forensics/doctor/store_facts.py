@@ -132,7 +132,7 @@ def facts_of(
         log_file_size=log.file_size,
         log_end=log_end,
         queue_ends={key: queue_end(store, *key) or 0 for key in store.queues} if codes and has_queues else {},
-        has_index=has_queues and bool(store.index.files),
+        has_index=has_queues and bool(store.index.files or store.index.database),
         has_abort=store.path.has_abort,
         oldest_unit=_oldest_unit(store) if "log-start-missing" in codes else None,
         owners=_owners(store) if codes & {"offset-beyond-queue", "offset-went-back"} else {},

@@ -99,6 +99,10 @@ OTHER_QUEUE = (
     "This changes nothing, and nothing has to change: brokers serve the message from the queue that leads to it. "
     "`rmqctl rebuild` can put it into the queue that it names, in the place of another message: look at its plan first."
 )
+INDEX_DATABASE = (
+    "This changes nothing, and shows which keys. The messages are whole: `rmqctl query --scan` finds them. rmqctl does "
+    "not write the database; with indexFileReadEnable=true, brokers ask the files that `rmqctl rebuild` builds."
+)
 OTHER_TAGS = "The queue then agrees with the record: keep a copy of the queue first, if the right tags are not known. "
 LOGS_JOINED = (
     "This only shows what a cut at the joint would lose. Messages before the joint can differ from the master's, too: "
@@ -132,6 +136,7 @@ COMMANDS = {
     "record-of-another-queue": ("rmqctl dump {target} --around {offset}", OTHER_QUEUE),
     "record-with-other-keys": ("rmqctl dump {target} --around {offset}", OTHER_KEYS),
     "controller-files-wrong": ("rmqctl info {target}", LOOK),
+    "index-database-wrong": ("rmqctl verify {target}", INDEX_DATABASE),
     "disk-full": ("rmqctl clean {target} --manual --dry-run", DISK_FULL),
     "committed-gone": ("rmqctl info {target}", LOOK),
     "delay-stalled": ("rmqctl dump {target} --around {offset}", DELAY_STALLED),

@@ -73,6 +73,7 @@ class BrokerConf(NamedTuple):
     index_slots: int | None = None
     index_entries: int | None = None
     index_enabled: bool = True
+    index_in_database: bool = False  # look-ups ask rocksdbstore/ and not index/
     delays_ms: tuple[int, ...] = DELAYS_MS
     writing: WritingConf = USUAL
     expiry: ExpirySettings = USUAL_EXPIRY
@@ -125,6 +126,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         index_slots=size_of["index_slots"],
         index_entries=said.number("maxIndexNum"),
         index_enabled=said.text("messageIndexEnable").lower() != "false",
+        index_in_database=said.flag("indexFileReadEnable") is False and bool(said.flag("indexRocksDBEnable")),
         delays_ms=_delays(said.text("messageDelayLevel"), path),
         writing=writing_conf(said),
         expiry=expiry_settings(said),

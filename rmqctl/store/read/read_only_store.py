@@ -27,6 +27,7 @@ from rmqctl.store.read.clock import ClockFall, LogClock, first_stored_at
 from rmqctl.store.read.commit_log import UNREADABLE, CommitLog, message_of
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
 from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
+from rmqctl.store.read.index.index_database import index_in_database
 from rmqctl.store.read.index.index_service import IndexService
 from rmqctl.store.read.index.tag_index import tags_are_indexed
 
@@ -208,6 +209,10 @@ class ReadOnlyStore:
         except OSError as error:
             raise Unreadable(f"cannot be read: {error.strerror}", path=str(folder)) from error
         self.foreign += [self._not_ours(path, kind) for path, kind in index.foreign]
+        try:
+            index.database = index_in_database(self.path, self.conf, has_files=bool(index.files))
+        except OSError as error:
+            self._cannot_be_read(self.path.part(store_path.SIGN_OF_5_4), error)
         return index
 
     @cached_property
@@ -289,10 +294,7 @@ class ReadOnlyStore:
 
     @property
     def has_unreadable(self) -> bool:
-        """Return whether a part of the store could not be read.
-
-        Examples: a link that is not followed, a folder that cannot be read.
-        """
+        """Return whether a part of the store could not be read."""
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
     def fingerprint(self) -> Fingerprint:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.logfile.system.storage import Storage
+    from rmqctl.store.read.index.index_database import IndexDatabase
 
 SLOTS_PER_BLOCK = 65536
 MANY_HASHES = 1000  # from here on, a look-up reads the whole slot table, by default 20 MB
@@ -263,11 +264,12 @@ class IndexService:
     """All index files in `folder`, from the oldest to the newest.
 
     `foreign` lists its files and folders that are not index files. `usual_size` is the most common length of the index
-    files in bytes: a broker silently resizes the others.
+    files in bytes: a broker silently resizes the others. With `database`, look-ups ask it and not the files.
     """
 
     def __init__(self, storage: Storage, folder: Path, configured_slots: int | None = None) -> None:
         self.folder = folder
+        self.database: IndexDatabase | None = None
         self.foreign: list[tuple[Path, Kind]] = []
         self.files: list[IndexFile] = []
         if storage.entry(folder).kind is Kind.LINK_OUT:
@@ -327,8 +329,11 @@ class IndexService:
     def spans(self) -> list[tuple[int, int]]:
         """Return where the first and the last record of each index file begin, ascending.
 
-        The offsets come from the headers. Files without entries are left out. Raises OSError.
+        The offsets come from the headers. Files without entries are left out. A database counts as one file. Raises
+        OSError.
         """
+        if self.database is not None:
+            return [self.database.span]
         headers = (file.header() for file in self.files)
         return sorted(
             (header.begin_phy_offset, header.end_phy_offset)
@@ -360,6 +365,11 @@ class IndexService:
 
         Raises OSError.
         """
+        if self.database is not None:
+            of_topics = {
+                topic: sorted({row.physical_offset for row in self.database.of_key(topic, key)}) for topic in topics
+            }
+            return {topic: offsets for topic, offsets in of_topics.items() if offsets}
         hashes = index_entry.key_hashes(topics, key)
         found: dict[int, set[int]] = {}
         for file in self.files:
@@ -372,6 +382,9 @@ class IndexService:
 
         It has no milliseconds. None if no entry for the key points to `phy_offset`. Raises OSError.
         """
+        if self.database is not None:
+            rows = self.database.of_key(topic, key)
+            return next((row.stored_ms for row in rows if row.physical_offset == phy_offset), None)
         key_hash = index_entry.key_hash(topic, key)
         times = (file.stored_at(key_hash, phy_offset) for file in self.files)
         return next((time for time in times if time is not None), None)
@@ -379,8 +392,10 @@ class IndexService:
     def leads_to(self, phy_offset: int, topic: str, keys: Iterable[str]) -> bool:
         """Return whether an entry for one of the keys leads to a physical offset.
 
-        It is found by bisection. Raises OSError.
+        In files, it is found by bisection. Raises OSError.
         """
+        if self.database is not None:
+            return any(phy_offset in self.phy_offsets(topic, key) for key in keys)
         hashes = [index_entry.key_hash(topic, key) for key in keys]
         for file, header in self.files_between(phy_offset, phy_offset + 1):
             first = file.first_reaching(phy_offset, header.index_count)
@@ -395,6 +410,10 @@ class IndexService:
         They are those of messages stored in [begin, end] (ms since 1970), as in RocketMQ's IndexService.queryOffset: an
         offset may appear twice. Raises OSError.
         """
+        if self.database is not None:
+            rows = self.database.of_key(topic, key)
+            offsets = sorted({row.physical_offset for row in rows if begin <= row.stored_ms <= end}, reverse=True)
+            return offsets[:max_num]
         key_hash = index_entry.key_hash(topic, key)
         found: list[int] = []
         for file in reversed(self.files):
