@@ -377,7 +377,9 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "timer-undelivered": Explanation(
         "The timer's files do not lead to messages that wait in rmq_sys_wheel_timer: a unit of timerlog or a slot of "
-        "timerwheel is damaged, or timercheck is ahead of what the log has, as after a cut.",
+        "timerwheel is damaged, or timercheck is ahead of what the log has, as after a cut. With timerRocksDBEnable, "
+        "the database was removed after a broker had read the queue, or has no timeline_checkpoint: brokers write it "
+        "when they first deliver a message, and pass over what became due while they were down before that.",
         "`rmqctl rebuild STORE timers` writes the files anew, and each message is delivered once.",
     ),
     "timer-file-length": Explanation(

@@ -64,3 +64,8 @@ def offset_row(topic: str, queue_id: int, queue_offset: int, end: str = "max") -
     name = topic.encode()
     key = struct.pack(">i", len(name)) + b"\1" + name + b"\1" + end.encode() + b"\1" + struct.pack(">I", queue_id)
     return key, struct.pack(">qq", 0, queue_offset)
+
+
+def timer_row(due_ms: int, unique_key: str, size: int, physical_offset: int) -> tuple[bytes, bytes]:
+    """Return the row of a timer message in rocksdbstore/."""
+    return struct.pack(">q", due_ms) + unique_key.encode(), struct.pack(">iq", size, physical_offset)

@@ -8,7 +8,7 @@ from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.groups.waiting_timers import left_and_repeated, timers_by_queues
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
-from rmqctl.store.config.store_path import TIMER_LOG, TIMER_WHEEL
+from rmqctl.store.config.store_path import SIGN_OF_5_4, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.read.timer_check import TIMER_CHECK_PATH, has_timer
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
@@ -40,23 +40,25 @@ def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
     never, again = left_and_repeated(waiting, list(to_deliver(store, start)))
     if never:
         first = never[0]
-        missing = [name for name in (TIMER_LOG, TIMER_WHEEL) if _is_missing(store, name)]
-        why = start.stuck or (
+        missing = [name for name in (TIMER_LOG, TIMER_WHEEL) if _is_missing(store, name) and not start.in_database]
+        of_files = start.stuck or (
             f"timercheck says that the timer has delivered all up to {rfc3339(start.check.last_read_time_ms)}, and has "
             f"read its queue up to {start.check.last_timer_queue_offset}"
         )
+        of_database = start.skips or f"a start reads the timer's queue from {start.queue_offset} on"
         detail = (
             f"{counted(len(never), 'message')} of {len(waiting)} that wait would never be delivered, the first for "
-            f"{first.topic} is due at {rfc3339(first.due_ms or 0)}; {why}"
+            f"{first.topic} is due at {rfc3339(first.due_ms or 0)}; {of_database if start.in_database else of_files}"
         )
         yield Finding(
             MISSING if missing else UNDELIVERED,
-            ", ".join(missing) or start.path or TIMER_CHECK_PATH,
+            SIGN_OF_5_4 if start.in_database else ", ".join(missing) or start.path or TIMER_CHECK_PATH,
             first.physical_offset,
             detail,
             topic=TIMER_TOPIC, queue_id=0, queue_offset=first.queue_offset, count=len(never),
         )  # fmt: skip
-    if again:
+    again -= len({row.physical_offset for row in start.rows}.difference(one.physical_offset for one in waiting))
+    if again > 0:  # rmqctl does not write the database
         detail = f"{counted(again, 'message')} of the timer would be delivered again"
         yield Finding(REPEATED, TIMER_CHECK_PATH, None, detail, topic=TIMER_TOPIC, queue_id=0, count=again)
 

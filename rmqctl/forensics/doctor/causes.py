@@ -313,7 +313,7 @@ CAUSES: dict[str, CauseKind] = {
         "RocketMQ's issue 9735",
     ),
     "timer-stalled": CauseKind(
-        "The timer's files do not lead to messages that wait: {subjects}{detail}",
+        "The timer does not lead to messages that wait: {subjects}{detail}",
         "A broker never delivers these messages. The log still has them.",
     ),
     "timer-refused": CauseKind(

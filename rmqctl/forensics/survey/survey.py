@@ -14,8 +14,9 @@ from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import UNREADABLE, message_of
 from rmqctl.store.read.index.tag_index import signs_of_5_4
-from rmqctl.store.read.timer_check import has_timer, timer_check
+from rmqctl.store.read.timer_check import has_timer, timer_check, timer_database
 from rmqctl.store.read.version_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
+from rmqctl.store.rocksdb.message_rows import TIMELINE, TIMER, checkpoint_of
 
 if TYPE_CHECKING:
     from rmqctl.forensics.survey.not_read import NotRead
@@ -95,7 +96,9 @@ def _timer(store: ReadOnlyStore) -> dict[str, Any] | None:
     try:
         if not has_timer(store):
             return None
-        read_ms = timer_check(store).last_read_time_ms
+        database = timer_database(store)
+        of_database = None if database is None else checkpoint_of(database, TIMELINE, TIMER)
+        read_ms = of_database or timer_check(store).last_read_time_ms
     except OSError:
         read_ms = None
     return {"lastReadTimestamp": read_ms, "lastReadTime": None if read_ms is None else rfc3339(read_ms)}

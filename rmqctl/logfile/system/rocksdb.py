@@ -37,6 +37,11 @@ def has_database(storage: Storage, folder: Path) -> bool:
     return storage.entry(folder / CURRENT).kind is Kind.FILE
 
 
+def has_rows(storage: Storage, folder: Path) -> bool:
+    """Return whether a database may have rows, by its files. Raises OSError."""
+    return any(entry.size and entry.name.endswith((".sst", ".log")) for entry in storage.listing(folder))
+
+
 class Database:
     """The database in `folder` as it is when it is opened.
 

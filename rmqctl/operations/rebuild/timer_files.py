@@ -32,7 +32,14 @@ from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE
 from rmqctl.store.config.store_path import CONFIG, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.journal.changes import Delete, Install
-from rmqctl.store.read.timer_check import TIMER_CHECK, TIMER_CHECK_PATH, TIMER_CHECK_SIZE, has_timer, timer_check
+from rmqctl.store.read.timer_check import (
+    TIMER_CHECK,
+    TIMER_CHECK_PATH,
+    TIMER_CHECK_SIZE,
+    has_timer,
+    timer_check,
+    timer_database,
+)
 from rmqctl.store.timer.timer_start import END, log_file_size, timer_start, to_deliver
 from rmqctl.store.timer.timer_units import (
     BLANK_MAGIC,
@@ -72,7 +79,8 @@ def timer_step(store: ReadOnlyStore, planned: ReadOnlyStore, end: int, threads: 
         return None
     timers = timers_by_log(planned, end, threads)
     start, queue = timer_start(planned, now_ms), planned.queue(TIMER_TOPIC, 0)
-    waiting = timers.waiting()
+    by_rows = {(row.physical_offset, row.size) for row in start.rows}  # these come without files
+    waiting, start.rows = [one for one in timers.waiting() if (one.physical_offset, one.size) not in by_rows], []
     never, again = left_and_repeated(waiting, list(to_deliver(planned, start)))
     is_read = queue is not None or timers.last is None or start.queue_offset > timers.last.queue_offset
     behind = sum(unit.physical_offset >= end for unit in start.units)
@@ -92,7 +100,7 @@ def with_timers(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> RepairP
     The log is read once if the store has timers. Timer files that cannot be read are left alone.
     """
     try:
-        if not has_timer(store):
+        if not has_timer(store) or timer_database(store) is not None:
             return plan
         with closing(planned_store(store, plan.steps)) as planned:
             step = timer_step(store, planned, plan.max_phy_offset, threads)

@@ -74,6 +74,7 @@ class BrokerConf(NamedTuple):
     index_entries: int | None = None
     index_enabled: bool = True
     index_in_database: bool = False  # look-ups ask rocksdbstore/ and not index/
+    timers_in_database: bool | None = None  # timerRocksDBEnable
     delays_ms: tuple[int, ...] = DELAYS_MS
     writing: WritingConf = USUAL
     expiry: ExpirySettings = USUAL_EXPIRY
@@ -127,6 +128,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         index_entries=said.number("maxIndexNum"),
         index_enabled=said.text("messageIndexEnable").lower() != "false",
         index_in_database=said.flag("indexFileReadEnable") is False and bool(said.flag("indexRocksDBEnable")),
+        timers_in_database=said.flag("timerRocksDBEnable"),
         delays_ms=_delays(said.text("messageDelayLevel"), path),
         writing=writing_conf(said),
         expiry=expiry_settings(said),

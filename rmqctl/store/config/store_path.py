@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import BadRequest, LayoutNotSupported, NotAStore, Unreadable
 from rmqctl.logfile.access.place import from_root, is_same
 from rmqctl.logfile.system.remote_storage import RemoteStorage, root_text, storage_of
-from rmqctl.logfile.system.rocksdb import Database, can_read_databases, has_database
+from rmqctl.logfile.system.rocksdb import Database, can_read_databases, has_database, has_rows
 from rmqctl.logfile.system.shown_storage import ShownStorage
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.config.databases import config_files, config_layout, queue_files
@@ -144,10 +144,10 @@ class StorePath:
     def message_database(self) -> Database | None:
         """The database in rocksdbstore/ as it is at the first call.
 
-        None without one that can be opened here. Raises OSError.
+        None without one that has rows and can be opened here. Raises OSError.
         """
         folder = self.part(SIGN_OF_5_4)
-        is_there = self.reads_databases and has_database(self.storage, folder)
+        is_there = self.reads_databases and has_database(self.storage, folder) and has_rows(self.storage, folder)
         return Database(self.storage, folder) if is_there else None
 
     def check_can_be_changed(self, *, log_stays: bool = False, refills: bool = False) -> None:

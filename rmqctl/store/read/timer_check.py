@@ -11,11 +11,14 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.layout import Field, Layout
+from rmqctl.logfile.system.rocksdb import has_rows
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import config_file
 from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4, TIMER_LOG
+from rmqctl.store.rocksdb.message_rows import TIMER
 
 if TYPE_CHECKING:
+    from rmqctl.logfile.system.rocksdb import Database
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 TIMER_CHECK = Layout(
@@ -32,7 +35,6 @@ TIMER_CHECK = Layout(
 )
 TIMER_CHECK_SIZE = 4096
 TIMER_CHECK_PATH = f"{CONFIG}/{config_file.TIMER_CHECK}"
-DATABASE_DATA = (".sst", ".log")  # suffixes of RocksDB's files with data
 if TIMER_CHECK.size != 56:
     raise AssertionError("56 bytes of timercheck are used")
 __doc__ = (__doc__ or "").format(table=TIMER_CHECK.table())
@@ -51,20 +53,31 @@ class TimerCheck(NamedTuple):
 
 
 def has_timer(store: ReadOnlyStore) -> bool:
-    """Return whether a broker kept timer messages of this store in files.
+    """Return whether a broker kept timer messages of this store.
 
-    With timerRocksDBEnable (5.4 and later) timerlog has no file, timercheck no lastTimerLogFlushPos, and the database
-    has data. Raises OSError.
+    If no database shows it, timerlog has files, or timercheck a lastTimerLogFlushPos, or timercheck exists and the
+    database in rocksdbstore/ has nothing. Raises OSError.
     """
     storage, root = store.storage, store.path.root
+    if timer_database(store) is not None:
+        return True
     folder = storage.entry(root / TIMER_LOG)
     if folder.kind is not Kind.MISSING and (folder.kind is not Kind.DIRECTORY or storage.listing(folder.path)):
         return True
     if timer_check(store).last_timer_log_flush_pos != 0:
         return True
-    database = storage.listing(root / SIGN_OF_5_4)
-    is_checked = storage.entry(root / TIMER_CHECK_PATH).kind is Kind.FILE
-    return is_checked and not any(entry.size and entry.name.endswith(DATABASE_DATA) for entry in database)
+    return storage.entry(root / TIMER_CHECK_PATH).kind is Kind.FILE and not has_rows(storage, root / SIGN_OF_5_4)
+
+
+def timer_database(store: ReadOnlyStore) -> Database | None:
+    """Return the database of a broker with timerRocksDBEnable (5.4 and later).
+
+    What broker.conf does not say, the rows of timers do. Raises OSError.
+    """
+    said = store.conf.timers_in_database
+    database = store.path.message_database if said is not False else None
+    is_used = said or (database is not None and next(database.rows(TIMER), None) is not None)
+    return database if is_used else None
 
 
 def timer_check(store: ReadOnlyStore) -> TimerCheck:

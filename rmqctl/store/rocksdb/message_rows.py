@@ -34,10 +34,13 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.system.rocksdb import Database
 
+TIMER, TRANS = "timer", "trans"
 KEY, TAG, UNIQUE = "K", "T", "U"
 LAST_OFFSET = b"lastOffsetPy"
+TIMELINE, SCANNED = b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint"
 WORDS_MAX = 16  # between the @ of a UNIQ_KEY; those of POP have 6
 _OFFSET = struct.Struct(">q")
+_TIMER = struct.Struct(">iq")
 
 
 class IndexRow(NamedTuple):
@@ -48,6 +51,15 @@ class IndexRow(NamedTuple):
     text: str  # the key
     physical_offset: int
     stored_ms: int  # since 1970
+
+
+class TimerRow(NamedTuple):
+    """A timer message. Delivered ones stay for half an hour."""
+
+    due_ms: int  # since 1970
+    unique_key: str
+    size: int  # of the record, in bytes
+    physical_offset: int
 
 
 def index_rows(database: Database, prefix: bytes = b"", start: bytes = b"") -> Iterator[IndexRow]:
@@ -81,6 +93,14 @@ def hours(database: Database) -> Iterator[bytes]:
     while found is not None and len(found[0]) > 16 and found[0][8:9] == b"@":
         yield found[0][:8]
         found = next(database.rows(start=found[0][:8] + b"A"), None)  # A follows @
+
+
+def timer_rows(database: Database, since_ms: int = 0) -> Iterator[TimerRow]:
+    """Yield the timer messages by the time at which they are due. Raises OSError."""
+    for key, value in database.rows(TIMER, start=_OFFSET.pack(since_ms)):
+        if len(value) == _TIMER.size and len(key) > 8:
+            due_ms, (size, physical_offset) = int.from_bytes(key[:8], "big"), _TIMER.unpack(value)
+            yield TimerRow(due_ms, key[8:].decode("utf-8", "replace"), size, physical_offset)
 
 
 def checkpoint_of(database: Database, name: bytes, family: str = DEFAULT_FAMILY) -> int | None:

@@ -10,6 +10,13 @@ The rules are those of TimerMessageStore.recover and dequeue (5.0.0 to 5.5.1):
    less: these messages get new units, and what is due at once is delivered at once.
 
 A second (timerPrecisionMs) more than 7 days ago is passed over.
+
+With timerRocksDBEnable (5.5.0), 3. is left out, and beside 1. and 2.:
+
+4. The database's rows are delivered from timeline_checkpoint on, however late they are. A broker writes that row when
+   it delivers a message: without it, what was due more than 10 s before the start is never delivered.
+5. The timer's queue is read from sys_topic_scan_offset_checkpoint on, or from where the files end if that is more.
+   What is due at once is delivered at once, also if a later message deletes it; the other messages get rows.
 """
 
 from __future__ import annotations
@@ -28,7 +35,8 @@ from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE
 from rmqctl.store.config.store_path import TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.read.commit_log import UNREADABLE
-from rmqctl.store.read.timer_check import TimerCheck, timer_check
+from rmqctl.store.read.timer_check import TimerCheck, timer_check, timer_database
+from rmqctl.store.rocksdb.message_rows import SCANNED, TIMELINE, TIMER, checkpoint_of, timer_rows
 from rmqctl.store.timer.timer_message import TimerMessage, timer_message
 from rmqctl.store.timer.timer_units import (
     BLANK_MAGIC,
@@ -44,8 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.logfile.system.rocksdb import Database
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
+NO_TIMELINE_MS = 10_000
 LATE_SLOTS = 7 * 86_400 - 60  # a broker passes over slots that are longer ago
 BLOCK = 52 * 80_000  # bytes of timerlog that are read at once
 QUEUE_OFFSETS_TRIED = 20_000  # TimerMessageStore.reviseQueueOffset
@@ -69,17 +79,20 @@ class TimerStart:
     now_ms: int  # ms since 1970
     refused: str = ""  # why no broker loads the files
     stuck: str = ""  # why the timer stops
+    skips: str = ""  # which rows of the database are not delivered
     path: str = ""  # of the file that is the reason, relative to the store
     log_end: int = 0  # bytes of timerlog that the start keeps
     queue_offset: int = 0  # from here on, the timer's queue is read again
     units: list[TimerUnit] = field(default_factory=list)  # by second, each second in the order of timerlog
+    in_database: bool = False  # with timerRocksDBEnable
+    rows: list[TimerUnit] = field(default_factory=list)  # of the database
 
 
 def timer_start(store: ReadOnlyStore, now_ms: int = 0) -> TimerStart:
     """Simulate the timer's start at `now_ms` (ms since 1970).
 
-    With 0, it starts in time for all messages. Raises OSError, also if a part is a link out of the store, or of
-    another kind than a broker makes it.
+    With 0, it starts in time for all messages, except for rows of a database that are passed over now. Raises OSError,
+    also if a part is a link out of the store, or of another kind than a broker makes it.
     """
     with closing(_timer_log(store)) as log:
         return _started(store, log, TimerStart(timer_check(store), now_ms))
@@ -94,8 +107,9 @@ def _started(store: ReadOnlyStore, log: MappedFileQueue, start: TimerStart) -> T
     start.log_end = _revise(log, check.last_timer_log_flush_pos, wheel, precision)
     start.queue_offset = _queue_offset(store, log, start)
     read_ms = max(check.last_read_time_ms, start.now_ms - LATE_SLOTS * precision)
-    queue = store.queue(TIMER_TOPIC, 0)
-    reads_again = queue is not None and start.queue_offset < queue.max_offset
+    queue, database = store.queue(TIMER_TOPIC, 0), timer_database(store)
+    start.in_database = bool(store.conf.timers_in_database or database)
+    reads_again = not start.in_database and queue is not None and start.queue_offset < queue.max_offset
     for second, last in sorted(slot for slot in wheel.values() if slot[0] * precision >= read_ms):
         chain, goes_on = _chain(log, last, start.log_end)
         if goes_on and reads_again:
@@ -104,7 +118,19 @@ def _started(store: ReadOnlyStore, log: MappedFileQueue, start: TimerStart) -> T
             start.stuck = f"its units end at {start.log_end}, and {TIMER_WHEEL} leads further for {time}"
             break
         start.units += chain
+    if database is not None:
+        _add_rows(store, database, start)
     return start
+
+
+def _add_rows(store: ReadOnlyStore, database: Database, start: TimerStart) -> None:
+    since_ms = checkpoint_of(database, TIMELINE, TIMER)
+    if since_ms is None:
+        since_ms = (start.now_ms or store.opened_at) - NO_TIMELINE_MS
+        start.skips = f"the database has no {TIMELINE.decode()}: a start passes over what was due before it"
+    start.rows = [TimerUnit(row.physical_offset, row.size, False) for row in timer_rows(database, max(since_ms, 0))]
+    queue, scanned = store.queue(TIMER_TOPIC, 0), checkpoint_of(database, SCANNED, TIMER) or 0
+    start.queue_offset = max(start.queue_offset, min(scanned, queue.max_offset) if queue is not None else 0)
 
 
 def to_deliver(store: ReadOnlyStore, start: TimerStart) -> Iterator[TimerMessage]:
@@ -115,8 +141,8 @@ def to_deliver(store: ReadOnlyStore, start: TimerStart) -> Iterator[TimerMessage
     if start.refused:
         return
     log, queue = store.commit_log, store.queue(TIMER_TOPIC, 0)
-    found: list[tuple[TimerMessage, bool]] = []  # and whether the broker stores it again first
-    for unit in start.units:
+    found: list[tuple[TimerMessage, bool]] = []  # and whether it comes at once if it is due, deleted or not
+    for unit in (*start.units, *start.rows):
         message = log.message_at(unit.physical_offset)
         if message is not None and message.size == unit.size:
             found.append((timer_message(message, message.queue_offset), unit.is_roll))
@@ -125,13 +151,13 @@ def to_deliver(store: ReadOnlyStore, start: TimerStart) -> Iterator[TimerMessage
         for cq_unit in queue.units(max(begin, start.queue_offset), end):
             message = log.message_at(cq_unit.physical_offset)
             if message is not None:
-                found.append((timer_message(message, cq_unit.queue_offset), False))
+                found.append((timer_message(message, cq_unit.queue_offset), start.in_database))
     deleted = {(timer.due_ms, timer.deletes) for timer, _ in found}
-    for timer, is_roll in found:
+    for timer, comes_first in found:
         if timer.due_ms is None or not timer.is_deliverable:
             continue
-        is_late_roll = is_roll and timer.due_ms < start.now_ms  # then it comes before what deletes it
-        if is_late_roll or deleted.isdisjoint((timer.due_ms, key) for key in timer.delete_keys):
+        is_late = comes_first and timer.due_ms < start.now_ms  # a roll, too, comes before what deletes it
+        if is_late or deleted.isdisjoint((timer.due_ms, key) for key in timer.delete_keys):
             yield timer
 
 

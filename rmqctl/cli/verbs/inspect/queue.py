@@ -155,12 +155,13 @@ def _list_timers(store: ReadOnlyStore, topic: str | None, output: str) -> int:
     again = len(found) - (len(waiting) - len(missing))
     repair = f"`rmqctl rebuild {quoted(store.path.root)} timers --dry-run`"
     if never:
-        why = f" ({start.path}: {start.refused or start.stuck})" if start.path else ""
+        why = f" ({start.path}: {start.refused or start.stuck})" if start.path else start.skips and f" ({start.skips})"
         remark(f"{counted(len(never), 'more message')} wait, and nothing leads to them{why}: {repair}")
     if late := missing - never:
         remark(f"{counted(len(late), 'more message')} wait, over 7 days late: a start passes over them: {repair}")
     if again > 0 and store.queue(TIMER_TOPIC, 0) is not None:
-        remark(f"{counted(again, 'row')} of messages that were delivered or deleted before: {repair}")
+        where = " (rmqctl leaves the database as it is)" if start.rows else f": {repair}"
+        remark(f"{counted(again, 'row')} of messages that were delivered or deleted before{where}")
     return int(ExitCode.CLEAN)
 
 
