@@ -1,8 +1,8 @@
 """Name what lies in a store's folder, and rmqctl does not read.
 
 A store without findings is whole as far as rmqctl reads it: the log, queues, index, checkpoint, the JSON files of
-config/ and the timer's files. Brokers of 5.x also have files of compacted topics, and databases. A user may have
-moved other files into the folder.
+config/, and the timer's files, also where queues, index, configuration and timers are in RocksDB. Brokers of 5.x also
+have files of compacted topics, and other databases. A user may have moved other files into the folder.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
+from rmqctl.logfile.system.rocksdb import has_rows
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import (
@@ -23,6 +24,7 @@ from rmqctl.store.config.store_path import Layout
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.journal.journals import RMQCTL_FOLDER
 from rmqctl.store.read.consumers.pop_checkpoints import KV_FOLDER
+from rmqctl.store.rocksdb.message_rows import TRANS
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
@@ -43,7 +45,6 @@ _READ_IN_CONFIG = frozenset(
     {*CONFIG_FILES, *CONFIG_FILES_OF_5, TIMER_CHECK, QUEUE_MAPPINGS_CONFIG, REQUEST_MODES_CONFIG}
 )
 _DATABASES = frozenset({store_path.SIGN_OF_5_4, store_path.ROCKSDB_FOLDER, KV_FOLDER})
-_DATABASE_SUFFIXES = (".sst", ".log")
 
 
 class NotRead(NamedTuple):
@@ -98,8 +99,19 @@ def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
         elif name == store_path.CONSUMEQUEUE and path.layout is Layout.COMBINED:
             if storage.entry(entry.path / store_path.ROCKSDB_SIGN).kind is Kind.FILE:
                 yield NotRead(name, "its queues in RocksDB; those in files are read")
+        elif name == store_path.SIGN_OF_5_4 and path.reads_databases:
+            if _has_half_messages(store):
+                yield NotRead(name, "its half messages (RocksDB)")
         elif name not in _READ and not (name == KV_FOLDER and entry.kind is Kind.DIRECTORY and path.reads_databases):
             yield NotRead(name, _what(name))
+
+
+def _has_half_messages(store: ReadOnlyStore) -> bool:
+    try:
+        database = store.path.message_database
+        return database is not None and next(database.rows(TRANS), None) is not None
+    except OSError:  # the audits have said why
+        return False
 
 
 def _in_config(store: ReadOnlyStore) -> Iterator[NotRead]:
@@ -122,8 +134,7 @@ def _missing_timer_files(store: ReadOnlyStore) -> Iterator[NotRead]:
     in_use = storage.entry(store.path.part(f"{store_path.CONFIG}/{TIMER_CHECK}")).kind is Kind.FILE
     if not in_use or storage.entry(root / store_path.CONSUMEQUEUE / TIMER_TOPIC).kind is not Kind.DIRECTORY:
         return
-    database = storage.listing(root / store_path.SIGN_OF_5_4)
-    if any(entry.size and entry.name.endswith(_DATABASE_SUFFIXES) for entry in database):
+    if store.conf.timers_in_database or has_rows(storage, root / store_path.SIGN_OF_5_4):
         return
     missing = (name for name in TIMER_FILES if storage.entry(root / name).kind is Kind.MISSING)
     yield from (NotRead(name, _MISSING) for name in missing)
