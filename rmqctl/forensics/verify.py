@@ -240,7 +240,8 @@ class Verification:
     def _database_audit(self) -> DatabaseIndexAudit | None:
         try:
             database = self._store.index.database or index_database(self._store.path)
-            return DatabaseIndexAudit(self._store, database) if database is not None else None
+            is_used = database is not None or self._store.conf.index_in_database
+            return DatabaseIndexAudit(self._store, database) if is_used else None
         except OSError as error:
             detail = f"cannot be read: {error.strerror}"
             self.report.findings.append(Finding("unreadable", SIGN_OF_5_4, None, detail))

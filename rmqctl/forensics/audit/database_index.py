@@ -13,7 +13,6 @@ import numpy as np
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.index_entry import key_hash, tag_key_hash
 from rmqctl.kernels.dispatch_scan import HAS_UNIQUE
-from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.config.store_path import SIGN_OF_5_4
 from rmqctl.store.dispatch.dispatch_requests import NotPassed
 from rmqctl.store.rocksdb.message_rows import TAG
@@ -32,15 +31,15 @@ MISSING = "index-database-missing"  # the code of a Finding
 class DatabaseIndexAudit:
     """Compares the rows with messages in log order.
 
-    Messages without a row count only if the broker asks this index, and behind the first message that has one: brokers
-    index only what they store after the change of broker.conf. Raises OSError.
+    Without a database, there are no rows. Messages without a row count only if the broker asks this index, and behind
+    the first message that has one: brokers index only what they store after the change of broker.conf. Raises OSError.
     """
 
-    def __init__(self, store: ReadOnlyStore, database: IndexDatabase) -> None:
+    def __init__(self, store: ReadOnlyStore, database: IndexDatabase | None) -> None:
         self._database = database
-        self._is_in_use = store.index.database is not None and store.conf.index_enabled
+        self._is_in_use = store.conf.index_enabled and not store.index.is_asked(store.conf)
         offsets, hashes = array("q"), array("q")
-        for row in database.rows():
+        for row in database.rows() if database is not None else ():
             offsets.append(row.physical_offset)
             hashes.append((tag_key_hash if row.kind == TAG else key_hash)(row.topic, row.text))
         self._order = np.argsort(np.frombuffer(offsets, np.int64), kind="stable")  # by offset, the number of the row
@@ -77,7 +76,8 @@ class DatabaseIndexAudit:
         wrong = np.concatenate([*self._wrong, np.arange(self._at, len(self._offsets))])
         runs = [run for run in np.split(wrong, np.flatnonzero(np.diff(wrong) > 1) + 1) if len(run)]
         first = {int(self._order[run[0]]) for run in runs}
-        rows = {number: row for number, row in enumerate(self._database.rows()) if number in first} if first else {}
+        all_rows = self._database.rows() if self._database is not None and first else ()
+        rows = {number: row for number, row in enumerate(all_rows) if number in first}
         for run in runs:
             row = rows[int(self._order[run[0]])]
             what = "TAGS" if row.kind == TAG else "key"
@@ -88,7 +88,7 @@ class DatabaseIndexAudit:
     def _add_missing(self, described: DispatchColumns, is_missing: Flags) -> None:
         messages = described.messages
         with_rows = (messages["hashes_count"] > 0) & (messages["traits"] & HAS_UNIQUE != 0)
-        with_rows &= messages["physical_offset"] >= self._offsets.min(initial=OFFSET_MAX)
+        with_rows &= messages["physical_offset"] >= (self._offsets[0] if len(self._offsets) else 0)
         offsets, flags = messages["physical_offset"][with_rows], is_missing[with_rows]
         goes_on = np.append(self._goes_on, flags)
         for number in np.flatnonzero(flags).tolist():

@@ -109,8 +109,7 @@ class IndexAudit:
         state = self._state[0]
         state["events"] = 0
         incomplete = self._entries.is_incomplete if block is None else block.incomplete
-        is_in_use = self._store.conf.index_enabled and self._store.index.database is None
-        report_missing = is_in_use and not incomplete
+        report_missing = self._store.index.is_asked(self._store.conf) and not incomplete
         data, first, skipped, header = (
             _NOTHING if block is None else (block.data, block.first, block.skipped, block.file.bounds)
         )

@@ -291,7 +291,8 @@ class _Attribution:
         It explains one on a queue or on the index that points into unreadable bytes, and one on the log that overlaps
         or touches them.
         """
-        if finding.code == "index-missing" or (finding.code == MISSING and finding.count > 1):
+        of_index = ("index-missing", "index-database-missing")
+        if finding.code in of_index or (finding.code == MISSING and finding.count > 1):
             return None
         if finding.code == MISSING and (finding.topic, finding.queue_id) not in self._facts.queue_ends:
             return None

@@ -153,7 +153,7 @@ class RecoverySteps:
         At an abnormal start, a broker deletes index files that end after the checkpoint's time, and then indexes only
         the messages that its recovery reads.
         """
-        if not self._store.conf.index_enabled or self._store.index.database is not None:
+        if not self._store.index.is_asked(self._store.conf):
             return
         is_abnormal = self._analysis.start.now.mode is Mode.ABNORMAL
         if self._analysis.start.now.dropped_index_files():

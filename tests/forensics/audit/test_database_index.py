@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from pathlib import Path
 
@@ -97,6 +98,24 @@ def test_messages_without_a_row_count_where_the_broker_asks_the_database(root: P
     for file in (root / "index").iterdir():
         file.unlink()
     assert causes(root, rmqctl) == ["index-database-wrong"]
+
+
+def test_an_empty_database_has_no_message(root: Path) -> None:
+    """As after a crash: a database has nothing of the last minutes. The files are not asked."""
+    with_unique_key = sum(
+        "UNIQ_KEY" in one.properties for one in ReadOnlyStore(root).commit_log.scan() if isinstance(one, Message)
+    )
+    shutil.rmtree(root / "rocksdbstore")
+    assert found(root) == []
+    assert sum(count for _, count in found(root, IN_USE)) == with_unique_key
+    assert {code for code, _ in found(root, IN_USE)} == {"index-database-missing"}
+
+
+def test_recover_builds_no_index_that_nobody_asks(without_files: Path, rmqctl: Rmqctl) -> None:
+    (without_files / "abort").touch()
+    assert rmqctl("recover", without_files, "--yes").code == 3
+    assert list((without_files / "index").iterdir()) == []
+    assert found(without_files) == []
 
 
 def test_a_key_and_a_unique_key_can_have_the_same_letters_as_the_marks(root: Path) -> None:

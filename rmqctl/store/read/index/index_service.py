@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.logfile.system.storage import Storage
+    from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.read.index.index_database import IndexDatabase
 
 SLOTS_PER_BLOCK = 65536
@@ -287,6 +288,10 @@ class IndexService:
         usual_slots = index_entry.slots_of_file(self.usual_size)
         for entry in ours:
             self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
+
+    def is_asked(self, conf: BrokerConf) -> bool:
+        """Return whether a broker looks keys up in the files."""
+        return conf.index_enabled and not conf.index_in_database and self.database is None
 
     def length_problem(self, index_file: IndexFile) -> str | None:
         """Return why a file's length is wrong, or None. Raises OSError."""
