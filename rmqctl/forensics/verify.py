@@ -235,7 +235,9 @@ class Verification:
         index = IndexFindings(self._store, [*parts, self._index.finish()] if self._index else parts)
         self.report.findings += index.findings
         self.report.notes += index.notes()
-        self.report.findings += self._database.finish() if self._database else ()
+        if self._database:
+            self.report.findings += self._database.finish()
+            self.report.notes += self._database.notes()
 
     def _database_audit(self) -> DatabaseIndexAudit | None:
         try:

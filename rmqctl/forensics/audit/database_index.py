@@ -49,6 +49,7 @@ class DatabaseIndexAudit:
         self._not_passed = NotPassed()
         self._wrong: list[Numbers] = []  # numbers in `_offsets`
         self._findings: list[Finding] = []
+        self._before = 0  # messages before the first with a row
         self._goes_on = False  # whether the last message with keys is missing
 
     def on_messages(self, described: DispatchColumns) -> None:
@@ -85,10 +86,20 @@ class DatabaseIndexAudit:
             self._findings.append(Finding(DANGLING, SIGN_OF_5_4, row.physical_offset, detail, count=len(run)))
         return self._findings
 
+    def notes(self) -> list[str]:
+        """Return a remark on messages before the first in the index."""
+        if not self._before:
+            return []
+        return [
+            f"the index in {SIGN_OF_5_4} begins after {counted(self._before, 'message')} with keys: --scan finds them"
+        ]
+
     def _add_missing(self, described: DispatchColumns, is_missing: Flags) -> None:
         messages = described.messages
         with_rows = (messages["hashes_count"] > 0) & (messages["traits"] & HAS_UNIQUE != 0)
-        with_rows &= messages["physical_offset"] >= (self._offsets[0] if len(self._offsets) else 0)
+        is_before = messages["physical_offset"] < (self._offsets[0] if len(self._offsets) else 0)
+        self._before += int(np.count_nonzero(with_rows & is_before))
+        with_rows &= ~is_before
         offsets, flags = messages["physical_offset"][with_rows], is_missing[with_rows]
         goes_on = np.append(self._goes_on, flags)
         for number in np.flatnonzero(flags).tolist():

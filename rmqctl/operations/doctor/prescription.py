@@ -101,7 +101,8 @@ OTHER_QUEUE = (
 )
 INDEX_DATABASE = (
     "This changes nothing, and shows which keys. The messages are whole: `rmqctl query --scan` finds them. rmqctl does "
-    "not write the database; with indexFileReadEnable=true, brokers ask the files that `rmqctl rebuild` builds."
+    "not write the database. If it has no rows, a broker that starts with a file `abort` in the store fills it; with "
+    "indexFileReadEnable=true, brokers ask the files that `rmqctl rebuild` builds."
 )
 OTHER_TAGS = "The queue then agrees with the record: keep a copy of the queue first, if the right tags are not known. "
 LOGS_JOINED = (

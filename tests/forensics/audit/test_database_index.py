@@ -100,6 +100,17 @@ def test_messages_without_a_row_count_where_the_broker_asks_the_database(root: P
     assert causes(root, rmqctl) == ["index-database-wrong"]
 
 
+def test_messages_before_the_first_row_are_a_note(root: Path) -> None:
+    keys = sorted(keys_of(root), key=lambda key: key[-8:])
+    offset = keys[200][-8:]
+    before = [key for key in keys if key[-8:] < offset]
+    change_database(root / "rocksdbstore", "default", dict.fromkeys(before))
+    report = verify(ReadOnlyStore(root, IN_USE))
+    assert report.findings == []
+    count = len({key[-8:] for key in before})
+    assert f"the index in rocksdbstore begins after {count} messages with keys: --scan finds them" in report.notes
+
+
 def test_an_empty_database_has_no_message(root: Path) -> None:
     """As after a crash: a database has nothing of the last minutes. The files are not asked."""
     with_unique_key = sum(
