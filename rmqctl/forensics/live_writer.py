@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.forensics.audit.database_index import DANGLING, MISSING
 from rmqctl.forensics.verify import Verification
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.config.store_path import CHECKPOINT
@@ -23,15 +24,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN = 0.5  # a dispatch takes milliseconds
 _DEPENDS_ON_DISPATCH = frozenset(
-    {
-        "missing-unit",
-        "index-missing",
-        "dangling-unit",
-        "unit-lost-message",
-        "index-dangling",
-        "index-database-missing",
-        "index-database-dangling",
-    }
+    {"missing-unit", "index-missing", "dangling-unit", "unit-lost-message", "index-dangling", DANGLING}
 )
 _OF_RECORDS = frozenset(
     {
@@ -44,6 +37,7 @@ _OF_RECORDS = frozenset(
 class _Ends(NamedTuple):
     log: int = OFFSET_MAX
     dispatched: int = OFFSET_MAX
+    in_database: int = OFFSET_MAX  # the last message whose row is on the disk: a broker writes rows after minutes
 
 
 def verify_beside_writer(verification: Verification, store: ReadOnlyStore, level: int, threads: int) -> None:
@@ -90,7 +84,8 @@ def _ends(store: ReadOnlyStore, report: VerifyReport) -> _Ends:
     """Return the ends of a store that a writer holds. Raises OSError."""
     units = (queue.last() for queue in store.queues.values())
     dispatched = max((unit.physical_offset + 1 for unit in units if unit is not None), default=0)
-    return _Ends(report.summary.end, dispatched)
+    database = store.index.database
+    return _Ends(report.summary.end, dispatched, database.span[1] if database is not None else 0)
 
 
 def _is_unfinished(finding: Finding, ends: _Ends) -> bool:
@@ -98,6 +93,8 @@ def _is_unfinished(finding: Finding, ends: _Ends) -> bool:
     at = finding.physical_offset
     if at is None:
         return False
+    if finding.code == MISSING:
+        return at >= ends.in_database
     if finding.topic is None and finding.code in _OF_RECORDS:
         return at >= ends.dispatched and at + (finding.size or 1) >= ends.log
     return finding.code in _DEPENDS_ON_DISPATCH and at >= ends.dispatched

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.forensics.live_writer import verify_beside_writer
 from rmqctl.forensics.search import Question, Search
-from rmqctl.forensics.verify import verify
+from rmqctl.forensics.verify import LEVEL_ALL, Verification, verify
 from rmqctl.format.message import Message
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.rocksdb.message_rows import LAST_OFFSET
 from tests.conftest import Golden, Rmqctl, tree_hash
 from tests.support.databases import change_database
 from tests.support.file_edits import write_at
+from tests.support.lock_holder import lock_held
 
 IN_USE = BrokerConf(index_in_database=True)
 ROWS = 503
@@ -109,6 +112,20 @@ def test_messages_before_the_first_row_are_a_note(root: Path) -> None:
     assert report.findings == []
     count = len({key[-8:] for key in before})
     assert f"the index in rocksdbstore begins after {count} messages with keys: --scan finds them" in report.notes
+
+
+def test_a_running_broker_writes_its_last_rows_later(root: Path) -> None:
+    """It flushes them after minutes: until then they are on no disk."""
+    keys = sorted(keys_of(root), key=lambda key: key[-8:])
+    offset = keys[400][-8:]
+    rows: dict[bytes, bytes | None] = dict.fromkeys(key for key in keys if key[-8:] > offset)
+    change_database(root / "rocksdbstore", "default", {**rows, LAST_OFFSET: offset})
+    assert [code for code, _ in found(root, IN_USE)] == ["index-database-missing"]
+    with lock_held(root):
+        store = ReadOnlyStore(root, IN_USE)
+        verification = Verification(store)
+        verify_beside_writer(verification, store, LEVEL_ALL, 1)
+        assert verification.report.findings == []
 
 
 def test_an_empty_database_has_no_message(root: Path) -> None:
