@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.finding import Finding
-from rmqctl.forensics.groups.waiting_timers import left_and_repeated, timers_by_queues
+from rmqctl.forensics.groups.waiting_timers import left_and_repeated, timers_by_queues, to_come
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.store_path import SIGN_OF_5_4, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.read.timer_check import TIMER_CHECK_PATH, has_timer
-from rmqctl.store.timer.timer_start import timer_start, to_deliver
+from rmqctl.store.timer.timer_start import timer_start
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
         yield Finding("timer-file-length", start.path, None, f"{start.refused}: no broker with timerWheelEnable starts")
         return
     waiting = timers_by_queues(store, last_ms).waiting()
-    never, again = left_and_repeated(waiting, list(to_deliver(store, start)))
+    never, again = left_and_repeated(waiting, to_come(store, start))
     if never:
         first = never[0]
         missing = [name for name in (TIMER_LOG, TIMER_WHEEL) if _is_missing(store, name) and not start.in_database]

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.groups.queue_ends import QueueEnds, empty_queues, ends_of
+from rmqctl.forensics.groups.waiting_timers import to_come
 from rmqctl.format.message import Damage
 from rmqctl.format.properties import REAL_TOPIC
 from rmqctl.store.config.store_path import CONSUMEQUEUE
@@ -25,7 +26,7 @@ from rmqctl.store.read.consumers.consumer_groups import (
 from rmqctl.store.read.consumers.consumer_offsets import delivered_delays
 from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_messages
 from rmqctl.store.read.timer_check import has_timer
-from rmqctl.store.timer.timer_start import timer_start, to_deliver
+from rmqctl.store.timer.timer_start import timer_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +178,7 @@ class Lag:
         due: dict[str, list[int]] = {}
         try:
             start = timer_start(self._store, self._store.opened_at) if has_timer(self._store) else None
-            for timer in to_deliver(self._store, start) if start is not None else ():
+            for timer in to_come(self._store, start) if start is not None else ():
                 if timer.due_ms is not None and not timer.topic.startswith(REVIVE_PREFIX):
                     due.setdefault(timer.topic, []).append(timer.due_ms)
         except OSError as error:

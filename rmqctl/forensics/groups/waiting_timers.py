@@ -16,12 +16,15 @@ import numpy as np
 from rmqctl.forensics.groups.delay_levels import identity, stored_after
 from rmqctl.format.message import Damage
 from rmqctl.format.properties import TIMER_OUT_MS
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.config.store_path import TIMER_LOG
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import is_served
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.timer_check import timer_check
-from rmqctl.store.timer.timer_message import TimerMessage, timer_message
+from rmqctl.store.timer.timer_message import MS_MAX, TimerMessage, timer_message
+from rmqctl.store.timer.timer_start import to_deliver
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.timer.timer_start import TimerStart
 
 EARLY_MS = 60_000  # how much the clock may have gone back since the newest store time
 
@@ -105,6 +109,19 @@ def left_and_repeated(
     coming = {timer.physical_offset for timer in to_come}
     never = [timer for timer in waiting if timer.physical_offset not in coming]
     return never, len(to_come) - (len(waiting) - len(never))
+
+
+def to_come(store: ReadOnlyStore, start: TimerStart) -> list[TimerMessage]:
+    """Return what a start delivers, without what a running broker has delivered.
+
+    Rows of a running broker come to the disk after minutes: until then, a start seems to deliver again. Raises OSError.
+    """
+    coming = list(to_deliver(store, start))
+    in_database = start.in_database or store.storage.entry(store.path.part(TIMER_LOG)).kind is Kind.MISSING
+    if not in_database or store.lock_holder() is None:
+        return coming
+    waiting = {timer.physical_offset for timer in timers_by_queues(store, MS_MAX).waiting()}
+    return [timer for timer in coming if timer.physical_offset in waiting]
 
 
 def timers_by_queues(store: ReadOnlyStore, last_ms: int) -> Timers:

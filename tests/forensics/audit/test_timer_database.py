@@ -24,6 +24,7 @@ from rmqctl.store.timer.timer_message import MS_MAX, TimerMessage
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
 from tests.conftest import Golden, Rmqctl, tree_hash, unpack
 from tests.support.databases import timer_row, write_database
+from tests.support.lock_holder import lock_held
 
 WAITING, DELIVERED = 25, 460
 SOON_MS = 1_795_400_000_000  # hours after broker-550 died: some messages are due, and others not yet
@@ -123,6 +124,20 @@ def test_an_empty_database_delivers_all_again(root: Path) -> None:
     write(root, [])
     read_from(root, 0)
     assert found(root, IN_DATABASE) == {REPEATS: DELIVERED}
+
+
+def test_a_running_broker_writes_its_rows_later(root: Path, rmqctl: Rmqctl) -> None:
+    """What it has delivered is neither to come nor a reason to stop it."""
+    write(root, [])
+    read_from(root, 0)
+    with lock_held(root):
+        assert found(root, IN_DATABASE) == found(root) == {}
+        (timed,) = rmqctl("lag", root, "-o", "json").document()["timers"]
+        assert (
+            timed["messages"]
+            == len(json.loads(rmqctl("queue", root, "--timer", "-o", "json").out)["timers"])
+            == WAITING
+        )
 
 
 def test_a_database_that_is_behind_delivers_what_it_lacks(root: Path) -> None:

@@ -136,14 +136,14 @@ _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
 
 
 def _list_timers(store: ReadOnlyStore, topic: str | None, output: str) -> int:
-    from rmqctl.forensics.groups.waiting_timers import timers_by_queues
+    from rmqctl.forensics.groups.waiting_timers import timers_by_queues, to_come
     from rmqctl.store.read.timer_check import has_timer
     from rmqctl.store.timer.timer_message import MS_MAX
     from rmqctl.store.timer.timer_start import timer_start, to_deliver
 
     is_kept = has_timer(store)
     start = timer_start(store, store.opened_at)
-    found = [one for one in to_deliver(store, start) if topic in (None, one.topic)] if is_kept else []
+    found = [one for one in to_come(store, start) if topic in (None, one.topic)] if is_kept else []
     found.sort(key=lambda one: (one.due_ms or 0, one.physical_offset))
     rows = (_timer_row(store, one) for one in found)
     head = {"store": str(store.path.root)}
