@@ -21,6 +21,7 @@ from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.message import BAD_PHYSICAL_OFFSET, Damage, Message
 from rmqctl.kernels import json_lines
 from rmqctl.kernels.warm_up import runs_plain, warm_up
+from rmqctl.store.compaction.compaction_log import compaction_queues, records
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
@@ -133,6 +134,19 @@ class Dump:
         )
         return self._log.with_shifted(scan, self._hear)
 
+    def compaction_rows(self) -> Iterator[Row]:
+        """Yield the rows of the records in compaction/, queue by queue.
+
+        Raises OSError.
+        """
+        for queue in compaction_queues(self._store):
+            for file in queue.log.values():
+                for item in records(file):
+                    self.summary.count(item)
+                    self._hear(item)
+                    yield from self._rows_of(item, file.name)
+            queue.close()
+
     def _stop(self, end: int | None) -> int | None:
         # the physical offset where reading stops, at `end` or earlier; None: at the log's end
         return min((offset for offset in (end, self._wanted.to_offset) if offset is not None), default=None)
@@ -203,12 +217,12 @@ class Dump:
             self._hear(item)
             yield from self._rows_of(item)
 
-    def _rows_of(self, item: ScanItem) -> list[Row]:
+    def _rows_of(self, item: ScanItem, path: str | None = None) -> list[Row]:
         if isinstance(item, Damage):
             whole = item.message if item.code == BAD_PHYSICAL_OFFSET else None  # a broker serves it, too
             is_wanted = whole is not None and self._wanted.matches(whole)
-            return self._shown(item) if is_wanted or (self._damaged and self._wanted.touches(item)) else []
-        return self._shown(item) if isinstance(item, Message) and self._wanted.matches(item) else []
+            return self._shown(item, path) if is_wanted or (self._damaged and self._wanted.touches(item)) else []
+        return self._shown(item, path) if isinstance(item, Message) and self._wanted.matches(item) else []
 
     def _shown(self, item: ScanItem, path: str | None = None) -> list[Row]:
         path = self._log.path_of(item.physical_offset) if path is None else path

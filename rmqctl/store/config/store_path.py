@@ -47,6 +47,7 @@ ABORT_BAK = "abort.bak"
 EPOCH_FILE, BROKER_IDENTITY = "epochFileCheckpoint", "brokerIdentity"  # with a controller (5.x)
 LOCK = "lock"
 TIMER_LOG, TIMER_WHEEL = "timerlog", "timerwheel"  # of 5.x
+COMPACTION = "compaction"  # of 5.1 and later
 MIRROR = "rmqctl-mirror.json"  # `rmqctl replicate` wrote the store; no broker knows the file
 SINGLE_FILES = (CHECKPOINT, ABORT, ABORT_BAK, EPOCH_FILE, LOCK)
 SIGN_OF_5_4 = "rocksdbstore"  # each start of a 5.4 broker creates this folder
@@ -55,7 +56,7 @@ SIGNS_OF_5 = (
     ABORT_BAK,
     TIMER_WHEEL,
     TIMER_LOG,
-    "compaction",
+    COMPACTION,
     "config/timercheck",
     "config/consumerOrderInfo.json",
 )

@@ -68,6 +68,7 @@ class DumpOptions:
     around: int | None
     context: int
     follow: bool
+    compaction: bool
 
     def follows_from_start(self, wanted: Filter) -> bool:
         """Return whether --follow starts with records from --from-offset or --since."""
@@ -101,6 +102,8 @@ def _host(text: str) -> tuple[bytes, int | None]:
         rmqctl dump store --around 198175
         # all records, with exact bodies
         rmqctl dump store --body base64 -o jsonl > messages.jsonl
+        # what consumers get of compacted topics
+        rmqctl dump store --compaction
         # new messages as the broker writes them
         rmqctl dump store --follow --topic OrderPaid
     """,
@@ -172,6 +175,12 @@ def _host(text: str) -> tuple[bytes, int | None]:
     "--from-offset, `dump` prints existing records first. A new record is printed when it is complete.",
 )
 @click.option(
+    "--compaction",
+    is_flag=True,
+    help="Print the records of compaction/ in place of the log's: what consumers get of topics with "
+    "cleanup.policy=COMPACTION. Their physical offsets are places in compactionLog.",
+)
+@click.option(
     "--damaged", is_flag=True, help="Also print a row for each damaged place, with the keys `damage` and `detail`."
 )
 @output_option(*OUTPUTS)
@@ -202,7 +211,7 @@ def command(
         on_cut=_remark_cut,
         threads=threads,
     )
-    whole_log = asked.around is None and not asked.tail and not asked.follow
+    whole_log = asked.around is None and not (asked.tail or asked.follow or asked.compaction)
     as_lines = whole_log and output == "jsonl"
     if whole_log or asked.follows_from_start(wanted):
         warmed_up(partial(dump.warm_up, with_lines=as_lines))
@@ -231,6 +240,8 @@ def command(
 
 def _rows(dump: Dump, asked: DumpOptions, wanted: Filter) -> Iterable[dict[str, Any]]:
     """Return the rows that the options select."""
+    if asked.compaction:
+        return dump.compaction_rows()
     if asked.around is not None:
         return dump.around(asked.around, asked.context)
     if asked.follow:
@@ -252,6 +263,9 @@ def _filter(asked: DumpOptions, conditions: dict[str, Any]) -> Filter:
     has_condition = wanted != Filter() or asked.body_match is not None or asked.unconsumed
     if asked.around is not None and (has_condition or asked.tail is not None or asked.follow):
         raise click.UsageError("--around prints every record near an offset: do not combine it with other conditions")
+    of_log = (asked.around, asked.tail, wanted.from_offset, wanted.to_offset)
+    if asked.compaction and (of_log != (None,) * len(of_log) or asked.follow or asked.unconsumed):
+        raise click.UsageError("--compaction prints what is not in the log: only filters by content go with it")
     if asked.unconsumed != (asked.group is not None):
         raise click.UsageError("--group and --unconsumed belong together: give both")
     if asked.unconsumed and asked.follow:
@@ -341,8 +355,8 @@ def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, wanted: Filter
         if asked.around is not None
         else f"{matched} of {summary.messages} messages matched"
     )
-    read = f"scanned {summary.bytes_scanned} bytes: {matching}, ok up to {summary.ok_up_to}"
-    remark(f"{read}; stopped at {summary.end}: {stopped}")
-    if not dump.matched and not dump.incomplete and not asked.follow:
+    read = f"scanned {summary.bytes_scanned} bytes: {matching}"
+    remark(read if asked.compaction else f"{read}, ok up to {summary.ok_up_to}; stopped at {summary.end}: {stopped}")
+    if not dump.matched and not dump.incomplete and not (asked.follow or asked.compaction):
         _remark_range(store.commit_log, wanted)
     return int(outcome(incomplete=dump.incomplete or store.partly_read, findings=bool(dump.damages)))
