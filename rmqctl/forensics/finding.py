@@ -6,7 +6,9 @@ CATALOGUE explains their codes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.forensics.explanation import OF_COMPACTION, Explanation
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage
@@ -74,13 +76,6 @@ def of_damage(damage: Damage, path: str, file_from_offset: int) -> Finding:
         finding.queue_offset = damage.message.queue_offset
         finding.msg_id = damage.message.msg_id
     return finding
-
-
-class Explanation(NamedTuple):
-    """The meaning of a code, and the advice for the operator."""
-
-    meaning: str
-    then: str
 
 
 _RESTART = "A broker that scans this place at its start ends the log here and drops everything after it."
@@ -472,7 +467,7 @@ CATALOGUE: dict[str, Explanation] = {
         "The .bak of a file in config/ has a later data version than the file. A broker never leaves this.",
         "Someone put an old file there. Compare both files, and keep the right one.",
     ),
-}
+} | OF_COMPACTION
 
 TERMS: dict[str, Explanation] = {
     "placeholder": Explanation(

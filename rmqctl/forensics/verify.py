@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.forensics.audit import state_audit
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.forensics.audit.client_audit import RejectedMessages
+from rmqctl.forensics.audit.compaction_audit import audit_compaction
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.database_index import DatabaseIndexAudit
 from rmqctl.forensics.audit.index_audit import IndexAudit
@@ -280,6 +281,7 @@ class Verification:
         self.report.findings += checkpoint
         self.report.findings += state_audit.audit_config(self._store)
         self._timers()
+        self._compaction()
         self.report.findings += state_audit.audit_controller_files(self._store, end)
         self._log_start(self._queues.expired_units, self._queues.spanning_units)
 
@@ -292,6 +294,13 @@ class Verification:
             path = self._store.storage.display(Path(error.filename or self._store.path.root))
             self.report.findings.append(Finding("unreadable", path, None, f"cannot be read: {error.strerror}"))
         self.report.findings += [finding for finding in self.of_timers if finding.code != REPEATED]
+
+    def _compaction(self) -> None:
+        try:
+            self.report.findings += audit_compaction(self._store, self.missed)
+        except OSError as error:
+            path = self._store.storage.display(Path(error.filename or self._store.path.root))
+            self.report.findings.append(Finding("unreadable", path, None, f"cannot be read: {error.strerror}"))
 
     def _log_start(self, expired: int, spanning: int) -> None:
         # a receipt of `rmqctl clean` can explain the start, but whoever writes to the store can forge one

@@ -88,8 +88,9 @@ def test_queues_and_config_in_rocksdb_are_read_as_files(name: str, golden: Golde
         for unit in rmqctl("queue", store, row["topic"], row["queueId"], "-o", "jsonl").rows()
     }
     assert in_queues == in_log
-    assert rmqctl("verify", store).out.startswith("level 3: no findings; not read: compaction")
-    assert rmqctl("doctor", store).out.startswith(f"nothing wrong in what was looked at: {len(dumped)} messages")
+    assert rmqctl("verify", store).out.startswith("level 3: no findings")
+    healthy = "healthy" if "533" in name else "nothing wrong in what was looked at"  # all of 5.3.3's is looked at
+    assert rmqctl("doctor", store).out.startswith(f"{healthy}: {len(dumped)} messages")
     lag = rmqctl("lag", store, "billing", "-o", "json").document()["groups"]
     offsets = [row["offset"] for row in lag if row["topic"] == "orders"]
     assert offsets == ([64, 75, 75, 74] if "533" in name else [26, 25, 26, 25])

@@ -53,6 +53,10 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl rebuild STORE timers --dry-run": (
         "timer-files-missing", "timer-undelivered", "timer-file-length", "timer-repeats", "timer-beyond-queue",
     ),
+    "rmqctl dump STORE --compaction": (
+        "compaction-files", "compaction-not-loaded", "compaction-record", "compaction-missing",
+        "compaction-beyond-queue", "compaction-position",
+    ),
     "rmqctl info STORE": (
         "store-times-fall", "entries-missing", "epochs-invalid", "epochs-beyond-log", "identity-invalid",
     ),
@@ -89,6 +93,10 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl queue STORE": ("half-stalled",),
     "rmqctl rebuild STORE timers --dry-run": (
         "timer-gone", "timer-stalled", "timer-refused", "timer-behind", "timer-ahead",
+    ),
+    "rmqctl dump STORE --compaction": (
+        "compaction-refused", "compaction-unloaded", "compaction-damaged", "compaction-gone", "compaction-ahead",
+        "compaction-stalled",
     ),
     "rmqctl info STORE --broker-conf FILE": ("log-gone", "broker-conf-wrong"),
     "rmqctl undo STORE --list": ("change-unfinished", "journal-damaged"),

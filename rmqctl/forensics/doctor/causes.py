@@ -297,6 +297,10 @@ CAUSES: dict[str, CauseKind] = {
         "A journal of rmqctl is damaged: {subjects}{places}",
         "Producers and consumers notice nothing. rmqctl changes nothing in this store, and cannot undo that change.",
     ),
+    "compaction-refused": CauseKind(
+        "The files of a compacted topic do not belong together: {subjects}{places}",
+        "No broker of 5.1 or later starts on this store, unless enableCompaction is false.",
+    ),
     "delay-ahead": CauseKind(
         "The offset of a delay level is after the end of its queue: {subjects}{places}",
         "A broker of 4.9.2 or later sets the level to the end of its queue when it starts, and never delivers the "
@@ -323,6 +327,31 @@ CAUSES: dict[str, CauseKind] = {
     "timer-behind": CauseKind(
         "The next start delivers timer messages a second time: {subjects}{detail}",
         "The broker died, or its timercheck is older than the log. Consumers get these messages again.",
+    ),
+    "compaction-unloaded": CauseKind(
+        "A broker does not load a queue of a compacted topic: {subjects}{places}",
+        "Brokers start. Consumers get no message of this queue, not even new ones, and no client sees an error.",
+    ),
+    "compaction-damaged": CauseKind(
+        "Messages of a compacted topic are damaged: {subjects}{places}",
+        "Consumers do not get these messages, or get them changed, and may miss those that follow. The next compaction "
+        "can drop the rest of the file, and then serves older values of the keys. What the commit log no longer has "
+        "is lost.",
+    ),
+    "compaction-gone": CauseKind(
+        "The newest messages of keys are missing in compaction/: {subjects}{detail}",
+        "Consumers do not get these messages, and no start copies them. The log still has them. If the topic was "
+        "compacted only later, or enableCompaction is false (give --broker-conf), nothing is wrong.",
+        LIKELY,
+    ),
+    "compaction-ahead": CauseKind(
+        "A compacted queue is ahead of the log: {subjects}{detail}",
+        "Brokers store as many new messages as that, and no consumer ever gets them.",
+    ),
+    "compaction-stalled": CauseKind(
+        "position-checkpoint is wrong: {subjects}",
+        "No message is lost. A broker compacts all again, or, with a position that is ahead, compacts nothing until "
+        "the queue has reached it.",
     ),
     "delay-stalled": CauseKind(
         "A delay level stands still: messages were due long before the log ends: {subjects}{places}",

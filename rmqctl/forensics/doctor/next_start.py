@@ -62,6 +62,8 @@ def describe_start(restart: RestartOutcome | None, groups: Sequence[Group], fact
         return f"{version} does not start: {restart.refused}."
     if restart.hangs is not None:
         return f"{version} waits for ever: {restart.hangs}."
+    for finding in (finding for group in groups if group.code == "compaction-refused" for finding in group.findings):
+        return f"{version} does not start: {finding.path}: {finding.detail}."
     if any(group.code == "log-gone" for group in groups):
         return f"{version} starts with an empty log, and deletes all queues."
     words = [f"{version} starts: {_recovery(restart)}"]

@@ -1,8 +1,8 @@
 """Name what lies in a store's folder, and rmqctl does not read.
 
 A store without findings is whole as far as rmqctl reads it: the log, queues, index, checkpoint, the JSON files of
-config/, and the timer's files, also where queues, index, configuration and timers are in RocksDB. Brokers of 5.x also
-have files of compacted topics, and other databases. A user may have moved other files into the folder.
+config/, the timer's files and those of compacted topics, also where queues, index, configuration and timers are in
+RocksDB. Brokers of 5.x also have other databases. A user may have moved other files into the folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAMED = 8
 TIMER_FILES = (store_path.TIMER_LOG, store_path.TIMER_WHEEL)
 _READ = frozenset(
     {*QUEUES_AND_INDEX, *store_path.SINGLE_FILES, store_path.CONFIG, store_path.BROKER_IDENTITY, store_path.MIRROR}
-    | {RECEIPTS_NAME, RMQCTL_FOLDER, *TIMER_FILES}
+    | {RECEIPTS_NAME, RMQCTL_FOLDER, *TIMER_FILES, store_path.COMPACTION}
 )
 _READ_IN_CONFIG = frozenset(
     {*CONFIG_FILES, *CONFIG_FILES_OF_5, TIMER_CHECK, QUEUE_MAPPINGS_CONFIG, REQUEST_MODES_CONFIG}
@@ -141,8 +141,6 @@ def _missing_timer_files(store: ReadOnlyStore) -> Iterator[NotRead]:
 
 
 def _what(name: str) -> str:
-    if name == "compaction":
-        return "of the compacted topics"
     return "a database (RocksDB)" if name in _DATABASES else "not known to rmqctl"
 
 

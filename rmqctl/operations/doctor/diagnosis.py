@@ -24,7 +24,23 @@ if TYPE_CHECKING:
     from rmqctl.operations.doctor.examination import Examination
 
 SUBJECTS_NAMED, FINDINGS_SHOWN = 4, 12
-NOT_SERVED = {"timer-files-missing": "never delivered", "queue-unreadable": "that no consumer can read"}
+NOT_SERVED = {
+    "timer-files-missing": "never delivered",
+    "queue-unreadable": "that no consumer can read",
+    "compaction-missing": "missing in compaction/",
+}
+# causes whose summary says how many messages they are about
+COUNTED = frozenset(
+    {
+        "queue-unread",
+        "group-went-back",
+        "timer-gone",
+        "timer-stalled",
+        "timer-behind",
+        "compaction-gone",
+        "compaction-ahead",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,8 @@ def _cost(causes: Sequence[Cause], examination: Examination) -> str:
     for code, what in NOT_SERVED.items():
         count = sum(finding.count for finding in examination.findings if finding.code == code)
         words += [f"{counted(count, 'message')} {what}"] if count else []
-    if restart is not None and restart.refused is not None:
+    is_refused = any(cause.code == "compaction-refused" for cause in causes)
+    if is_refused or (restart is not None and restart.refused is not None):
         words += ["the next start fails"]
     elif restart is not None and restart.hangs is not None:
         words += ["the next start never ends"]
@@ -147,7 +164,7 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
     failure = (restart.refused or restart.hangs or "") if restart is not None else ""
     if group.code == "broker-runs":
         failure = process_in_words(examination.broker_pid or 0)
-    if group.code in ("queue-unread", "group-went-back", "timer-gone", "timer-stalled", "timer-behind"):
+    if group.code in COUNTED:
         failure = f" ({counted(sum(finding.count for finding in group.findings), 'message')})"
     missed = sum(examination.facts.missed.get(key, 0) for key in group.queues) if group.code in OF_QUEUES else None
     return Cause(

@@ -83,6 +83,11 @@ UNREAD = (
     "allows reading and writing (4: reading alone), `mqadmin updateTopic -b HOST:PORT -t TOPIC -r N -w N` gives a "
     "topic N queues."
 )
+COMPACTED = (
+    "This changes nothing, and shows what is whole in compaction/: keep it, as the log may no longer have it. What the "
+    "log has comes back: move compactionLog/TOPIC/QUEUEID and compactionCq/TOPIC/QUEUEID away, create `abort`, and "
+    "remove `checkpoint` before the next start. `rmqctl explain {code}` says more."
+)
 LOG_GONE = (
     "This changes nothing. If the log is in another folder, `rmqctl doctor STORE --broker-conf FILE` with the broker's "
     "own broker.conf finds it."
@@ -146,7 +151,13 @@ COMMANDS = {
 } | dict.fromkeys(
     ("timer-gone", "timer-stalled", "timer-refused", "timer-behind", "timer-ahead"),
     ("rmqctl rebuild {target} timers --yes", TIMERS),
-)
+) | dict.fromkeys(
+    (
+        "compaction-refused", "compaction-unloaded", "compaction-damaged", "compaction-gone", "compaction-ahead",
+        "compaction-stalled",
+    ),
+    ("rmqctl dump {target} --compaction --damaged", COMPACTED),
+)  # fmt: skip
 OF_INDEX = frozenset({"index-gone", "index-damaged"})
 KEEP_GOING = " --keep-going"
 APPENDS = "| rmqctl append "

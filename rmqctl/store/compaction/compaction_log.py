@@ -12,13 +12,16 @@ up to which a queue is compacted.
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CqUnit
 from rmqctl.format.message import Damage, Message
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.mapped_file_queue import JAVA_INT_MAX, LINK_TEXT, is_file_name
 from rmqctl.logfile.system.storage import Kind
+from rmqctl.logfile.system.zeros import is_zeros
 from rmqctl.store.config.store_path import COMPACTION
 from rmqctl.store.read.file_scan import FileScan, end_position
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 LOG, UNITS = f"{COMPACTION}/compactionLog", f"{COMPACTION}/compactionCq"
+POSITIONS = "position-checkpoint"
+BLOCK = 4096 * BATCH_CQ_UNIT.size  # bytes
 NO_QUEUE = -1
 BEHIND_END = "bytes-behind-end"  # a broker writes over them
 
@@ -74,6 +79,12 @@ def compaction_queues(store: ReadOnlyStore) -> list[CompactionQueue]:
     return [found[key] for key in sorted(found)]
 
 
+def usual_size(files: list[MappedFile]) -> int:
+    """Return the most frequent length of files, in bytes; 0 without files."""
+    sizes = Counter(file.size for file in files)
+    return max(sizes, key=lambda size: (size > 0, sizes[size], size), default=0)
+
+
 def records(file: MappedFile) -> Iterator[Message | Damage]:
     """Yield the records of a file of compactionLog, and the damage between them."""
     for item in FileScan(file, 0).items(end_position(file)):
@@ -81,6 +92,22 @@ def records(file: MappedFile) -> Iterator[Message | Damage]:
             yield item
         elif isinstance(item, Damage) and item.code != BEHIND_END:
             yield item._replace(detail=f"{item.detail} ({file.name})")
+
+
+def slots(file: MappedFile) -> Iterator[tuple[int, CqUnit]]:
+    """Yield the units in use of a file of compactionCq, with their slots.
+
+    A broker reads them up to the first slot that is not in use. Raises OSError.
+    """
+    for start in range(0, file.size, BLOCK):
+        block = file.read(start, min(BLOCK, file.size - start))
+        whole = block[: len(block) // BATCH_CQ_UNIT.size * BATCH_CQ_UNIT.size]
+        if is_zeros(whole):
+            continue
+        for slot, values in enumerate(BATCH_CQ_UNIT.struct.iter_unpack(whole), start // BATCH_CQ_UNIT.size):
+            physical_offset, size, tags_code, _, base, count, _, _ = values
+            if physical_offset >= 0 and size > 0 and base >= 0 and count > 0:
+                yield slot, CqUnit(base, physical_offset, size, tags_code, count)
 
 
 def _folders(store: ReadOnlyStore, folder: Path) -> list[Entry]:

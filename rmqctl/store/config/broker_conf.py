@@ -85,6 +85,7 @@ class BrokerConf(NamedTuple):
     config_in_v2: bool = False  # configManagerVersion=v2: topics, groups and offsets are in config/rdb
     single_config_database: bool = False  # useSingleRocksDBForAllConfigs: they are in config/metadata
     enable_lmq: bool | None = None
+    compaction_enabled: bool = True
     dledger: bool = False
     dledger_id: str = ""
     store_root: str = ""
@@ -139,6 +140,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         config_in_v2=said.text("configManagerVersion") == "v2",
         single_config_database=bool(said.flag("useSingleRocksDBForAllConfigs")),
         enable_lmq=said.flag("enableLmq"),
+        compaction_enabled=said.flag("enableCompaction") is not False,
         dledger=bool(said.flag("enableDLegerCommitLog")),
         dledger_id=said.text("dLegerSelfId").strip(),
         store_root=said.path_of("storePathRootDir"),

@@ -124,10 +124,19 @@ def batch_topics(topics: ConfigFile) -> frozenset[str]:
 
     `topics` is the loaded file topics.json.
     """
+    return _topics_with(topics, "queue.type", "BatchCQ")
+
+
+def compaction_topics(topics: ConfigFile) -> frozenset[str]:
+    """Return the topics that a broker compacts (5.1 and later)."""
+    return _topics_with(topics, "cleanup.policy", "COMPACTION")
+
+
+def _topics_with(topics: ConfigFile, attribute: str, value: str) -> frozenset[str]:
     found = set()
     for name, topic in table(topics, TOPIC_TABLE).items():
         attributes = topic.get("attributes") if isinstance(topic, dict) else None
-        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
+        if isinstance(attributes, dict) and attributes.get(attribute) == value:
             found.add(name)
     return frozenset(found)
 
