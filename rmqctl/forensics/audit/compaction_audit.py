@@ -103,8 +103,8 @@ def _faults_of_files(store: ReadOnlyStore, queue: CompactionQueue, log_size: int
         if files and not files[max(files)].size:
             del files[max(files)]  # as a broker does: the empty file is the last
         for file in files.values():
-            if file.size != size:
-                what = f"the file has {file.size} bytes, others in compaction/ have {size}"
+            if file.size != size or log_size % (units_size or 1):  # a broker makes the one a multiple of the other
+                what = f"the file has {file.size} bytes; in {LOG}, {log_size} are usual, in {UNITS} {units_size}"
                 yield _finding(NOT_LOADED, queue, file.name, what)
     name = f"{queue.topic}/{queue.queue_id}"
     for part, others in ((LOG, queue.units), (UNITS, queue.log)):
@@ -139,11 +139,14 @@ def _faults_of_content(
             message = message_of(item)
             if message is not None:
                 found[item.physical_offset] = message.queue_offset, message.size
-            why = item.detail if isinstance(item, Damage) else _wrong_queue(item, queue)
             if isinstance(item, Damage):
                 broken.append(item)
-            if why:
-                yield _finding(RECORD, queue, log.name, why, at=item.physical_offset - log.file_from_offset)
+                why = item.detail
+            elif (item.topic, item.queue_id) != (queue.topic, queue.queue_id):
+                why = f"the record is of {item.topic}/{item.queue_id}"
+            else:
+                continue
+            yield _finding(RECORD, queue, log.name, why, at=item.physical_offset - log.file_from_offset)
         content.offsets.update(offset for offset, _ in found.values())
         units = queue.units.get(name)
         if units is None:
@@ -151,12 +154,6 @@ def _faults_of_content(
             yield _finding(RECORD, queue, log.name, what, count=max(len(found), 1))
         else:
             yield from _faults_of_units(queue, units, found, broken, content, is_refilled)
-
-
-def _wrong_queue(message: Message, queue: CompactionQueue) -> str:
-    if (message.topic, message.queue_id) == (queue.topic, queue.queue_id):
-        return ""
-    return f"the record is of {message.topic}/{message.queue_id}"
 
 
 def _faults_of_units(
@@ -171,8 +168,8 @@ def _faults_of_units(
 
     Records after the last unit are left out where `is_refilled` says that the next start copies them again.
     """
-    wrong: list[str] = []
-    led_to: set[int] = set()
+    why = ""
+    good: set[int] = set()
     before = used = -1
     for slot, unit in slots(file):
         used += 1
@@ -180,24 +177,25 @@ def _faults_of_units(
         record = found.get(unit.physical_offset)
         behind = bisect_right(broken, unit.physical_offset, key=lambda damage: damage.physical_offset)
         is_broken = behind > 0 and unit.physical_offset < broken[behind - 1].end
+        fault = ""
         if slot != used:
-            wrong.append("a unit before it is not in use: a broker reads the units up to there")
+            fault = "a unit is not in use, and a broker reads none behind it"
         elif record is None and not is_broken:
-            wrong.append(f"the unit at slot {slot} leads to {unit.physical_offset}, where no record begins")
+            fault = f"the unit at slot {slot} leads to {unit.physical_offset}, where no record begins"
         elif (record is not None and record != (unit.queue_offset, unit.size)) or unit.batch_size != 1:
-            wrong.append(f"the unit at slot {slot} does not have the queue offset and the size of its record")
+            fault = f"the unit at slot {slot} does not have the queue offset and the size of its record"
         elif unit.queue_offset <= before:
-            wrong.append(f"the unit at slot {slot} has no greater queue offset than the one before")
+            fault = f"the unit at slot {slot} has no greater queue offset than the one before"
         else:
+            good.add(unit.physical_offset)
             content.end = max(content.end, unit.queue_offset + 1)
-        led_to.add(unit.physical_offset)
+        why = why or fault
         before = unit.queue_offset
-    last = max(led_to, default=-1)
-    alone = [at for at in found if at not in led_to and not (at > last and is_refilled(found[at][0]))]
-    if alone:
-        wrong.append(f"no unit leads to the record at {alone[0]}")
-    if wrong:
-        yield _finding(RECORD, queue, file.name, wrong[0], count=max(len(wrong) - bool(alone), len(alone)))
+    last = max(good, default=-1)
+    lost = [at for at in found if at not in good and not (at > last and is_refilled(found[at][0]))]
+    if why or lost:
+        why = why or f"no unit leads to the record at {lost[0]}"
+        yield _finding(RECORD, queue, file.name, why, count=max(len(lost), 1))
 
 
 def _faults_of_positions(store: ReadOnlyStore, held: Mapping[QueueKey, _Content]) -> Iterator[Finding]:

@@ -339,14 +339,14 @@ CAUSES: dict[str, CauseKind] = {
         "is lost.",
     ),
     "compaction-gone": CauseKind(
-        "The newest messages of keys are missing in compaction/: {subjects}{detail}",
+        "The newest messages of keys are missing in compaction/: {subjects}{places}",
         "Consumers do not get these messages, and no start copies them. The log still has them. If the topic was "
         "compacted only later, or enableCompaction is false (give --broker-conf), nothing is wrong.",
         LIKELY,
     ),
     "compaction-ahead": CauseKind(
-        "A compacted queue is ahead of the log: {subjects}{detail}",
-        "Brokers store as many new messages as that, and no consumer ever gets them.",
+        "A compacted queue is ahead of the log: {subjects}",
+        "Brokers store the next messages up to there, and no consumer ever gets them.",
     ),
     "compaction-stalled": CauseKind(
         "position-checkpoint is wrong: {subjects}",

@@ -28,19 +28,8 @@ NOT_SERVED = {
     "timer-files-missing": "never delivered",
     "queue-unreadable": "that no consumer can read",
     "compaction-missing": "missing in compaction/",
+    "compaction-record": "damaged in compaction/",
 }
-# causes whose summary says how many messages they are about
-COUNTED = frozenset(
-    {
-        "queue-unread",
-        "group-went-back",
-        "timer-gone",
-        "timer-stalled",
-        "timer-behind",
-        "compaction-gone",
-        "compaction-ahead",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -133,6 +122,8 @@ def _cost(causes: Sequence[Cause], examination: Examination) -> str:
         more = sum(max(one.lost - gone.get((one.topic, one.queue_id), 0), 0) for one in restart.queues)
         more = min(more, restart.lost.records)
         words += [f"the next start loses {more}{' more' if lost else ''}"] if more else []
+    if any(cause.code == "compaction-unloaded" for cause in causes):
+        words += ["consumers get nothing of a compacted queue"]
     return ", ".join(words or (["no message lost"] if plan is not None else []))
 
 
@@ -164,7 +155,7 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
     failure = (restart.refused or restart.hangs or "") if restart is not None else ""
     if group.code == "broker-runs":
         failure = process_in_words(examination.broker_pid or 0)
-    if group.code in COUNTED:
+    if group.code in ("queue-unread", "group-went-back", "timer-gone", "timer-stalled", "timer-behind"):
         failure = f" ({counted(sum(finding.count for finding in group.findings), 'message')})"
     missed = sum(examination.facts.missed.get(key, 0) for key in group.queues) if group.code in OF_QUEUES else None
     return Cause(

@@ -37,7 +37,6 @@ LOG, UNITS = f"{COMPACTION}/compactionLog", f"{COMPACTION}/compactionCq"
 POSITIONS = "position-checkpoint"
 BLOCK = 4096 * BATCH_CQ_UNIT.size  # bytes
 NO_QUEUE = -1
-BEHIND_END = "bytes-behind-end"  # a broker writes over them
 
 
 @dataclass
@@ -90,8 +89,8 @@ def records(file: MappedFile) -> Iterator[Message | Damage]:
     for item in FileScan(file, 0).items(end_position(file)):
         if isinstance(item, Message):
             yield item
-        elif isinstance(item, Damage) and item.code != BEHIND_END:
-            yield item._replace(detail=f"{item.detail} ({file.name})")
+        elif isinstance(item, Damage) and item.code != "bytes-behind-end":  # written over
+            yield item._replace(path=file.name)
 
 
 def slots(file: MappedFile) -> Iterator[tuple[int, CqUnit]]:
@@ -110,18 +109,20 @@ def slots(file: MappedFile) -> Iterator[tuple[int, CqUnit]]:
                 yield slot, CqUnit(base, physical_offset, size, tags_code, count)
 
 
+def _listed(store: ReadOnlyStore, folder: Path) -> list[Entry]:
+    entries = store.storage.listing(folder)
+    for entry in (store.storage.entry(folder), *entries):
+        if entry.kind is Kind.LINK_OUT:
+            raise OSError(errno.EINVAL, LINK_TEXT, str(entry.path))
+    return entries
+
+
 def _folders(store: ReadOnlyStore, folder: Path) -> list[Entry]:
-    if store.storage.entry(folder).kind is Kind.LINK_OUT:
-        raise OSError(errno.EINVAL, LINK_TEXT, str(folder))
-    return [entry for entry in store.storage.listing(folder) if entry.kind in (Kind.DIRECTORY, Kind.LINK_OUT)]
+    return [entry for entry in _listed(store, folder) if entry.kind is Kind.DIRECTORY]
 
 
 def _add(store: ReadOnlyStore, folder: Path, files: dict[str, MappedFile], queue: CompactionQueue) -> None:
-    if store.storage.entry(folder).kind is Kind.LINK_OUT:
-        raise OSError(errno.EINVAL, LINK_TEXT, str(folder))
-    for entry in store.storage.listing(folder):
-        if entry.kind is Kind.LINK_OUT:
-            raise OSError(errno.EINVAL, LINK_TEXT, str(entry.path))
+    for entry in _listed(store, folder):
         if entry.kind is Kind.FILE and is_file_name(entry.name):
             files[entry.name] = MappedFile(store.storage, entry.path, int(entry.name), entry.size)
         elif entry.kind is not Kind.DIRECTORY:  # those of a compaction that goes on

@@ -310,7 +310,8 @@ def _check_order(low: int | None, high: int | None, low_option: str, high_option
 
 
 def _remark_damage(damage: Damage) -> None:
-    remark(f"damage: {damage.code} at {damage.physical_offset}, {damage.size} bytes: {damage.detail}")
+    place = f"{damage.physical_offset}{damage.path and f' of {damage.path}'}"
+    remark(f"damage: {damage.code} at {place}, {damage.size} bytes: {damage.detail}")
 
 
 def _remark_cut(physical_offset: int) -> None:
