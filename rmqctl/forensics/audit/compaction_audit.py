@@ -221,10 +221,8 @@ def _against_log(
     if content.end > end:
         what = f"compactionCq ends at {content.end}, and the queue at {end}"
         yield Finding(BEYOND, path, None, what, topic=key[0], queue_id=key[1], count=content.end - end)
-    if queue is None:
-        return
     newest: dict[str, Message] = {}
-    for unit in queue.units(*queue.min_and_max(log.min_offset)):
+    for unit in queue.units(*queue.min_and_max(log.min_offset)) if queue is not None else ():
         message = log.at(unit.physical_offset)
         if isinstance(message, Message) and message.properties.get(KEYS, "").strip():
             newest[message.properties[KEYS]] = message._replace(body=message.body[:1])

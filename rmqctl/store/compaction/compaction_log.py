@@ -98,11 +98,12 @@ def slots(file: MappedFile) -> Iterator[tuple[int, CqUnit]]:
 
     A broker reads them up to the first slot that is not in use. Raises OSError.
     """
-    for start in range(0, file.size, BLOCK):
+    end = 0
+    while end < file.size:
+        start = file.next_data(end) // BATCH_CQ_UNIT.size * BATCH_CQ_UNIT.size  # after the hole of a sparse file
+        end = start + BLOCK
         block = file.read(start, min(BLOCK, file.size - start))
-        whole = block[: len(block) // BATCH_CQ_UNIT.size * BATCH_CQ_UNIT.size]
-        if is_zeros(whole):
-            continue
+        whole = b"" if is_zeros(block) else block[: len(block) // BATCH_CQ_UNIT.size * BATCH_CQ_UNIT.size]
         for slot, values in enumerate(BATCH_CQ_UNIT.struct.iter_unpack(whole), start // BATCH_CQ_UNIT.size):
             physical_offset, size, tags_code, _, base, count, _, _ = values
             if physical_offset >= 0 and size > 0 and base >= 0 and count > 0:
