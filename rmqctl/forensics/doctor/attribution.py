@@ -412,7 +412,7 @@ class _Attribution:
             died.findings.append(Finding("abort", first, None, self._facts.copied))
         of_death = {"queue-behind", "queue-gone", "index-damaged", "index-database-wrong"}
         if self._facts.in_rocksdb:
-            of_death.add("queues-gone")
+            of_death |= {"queues-gone"}
         for place, group in [*self._groups.items()] if self._facts.is_healed else ():
             is_filled = {found.code for found in group.findings} <= {MISSING, "index-missing", "index-database-missing"}
             if is_filled and group.code in of_death:
