@@ -304,8 +304,8 @@ CATALOGUE: dict[str, Explanation] = {
     "abort": Explanation(
         "`abort` exists and no broker on this host has the store open: the store was not shut down cleanly.",
         "The next start of a broker runs the abnormal recovery. The next clean shutdown removes `abort`. If "
-        "`verify` finds nothing else and no broker uses the store, you may delete `abort`: this marks the store as "
-        "cleanly shut down.",
+        "`verify` finds nothing else at level 3 and no broker uses the store, you may delete `abort`: this marks the "
+        "store as cleanly shut down. Keep it where the queues are in RocksDB: a start needs it to fill them all.",
     ),
     "checkpoint-missing": Explanation(
         "There is no checkpoint, or it is too short.",

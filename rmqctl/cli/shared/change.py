@@ -73,7 +73,7 @@ def check_may_change(store: ReadOnlyStore, *, log_stays: bool = False) -> None:
 
     check_not_in_use(store.storage, store.path.root)
     check_none_unfinished(store.storage, store.path.root)
-    store.path.check_can_be_changed(log_stays=log_stays)
+    store.path.check_can_be_changed(log_stays=log_stays, refills=log_stays)
 
 
 def carry_out(change: PlannedChange, how: ChangeOptions) -> int:

@@ -345,7 +345,18 @@ def open_store(store: Path, *, log_only: bool = False) -> ReadOnlyStore:
     click.get_current_context().call_on_close(opened.close)
     if not opened.path.reads_queues:
         remark(f"note: {root_text(store)}: its queues are in RocksDB, and are not read: {install_extra('rocksdb')}")
-    elif opened.path.layout is Layout.DLEDGER:
+    elif (behind := opened.behind_of_database) > 0:
+        remark(
+            f"note: {root_text(store)}: its queues in RocksDB are {behind} bytes behind the log, as after a kill, "
+            "until a start fills them: lag and queues are as they are now"
+        )
+    if opened.path.config_databases and not opened.path.reads_databases:
+        where = f"config/{opened.path.config_databases[0]}"
+        how = install_extra("rocksdb")
+        remark(
+            f"note: {root_text(store)}: topics, groups and offsets are in RocksDB ({where}), and are not read: {how}"
+        )
+    if opened.path.layout is Layout.DLEDGER:
         remark(
             f"note: {root_text(store)}: its log is a DLedger group's: entries that the group has not agreed on are "
             "shown, too. DLedger's own index is not read"

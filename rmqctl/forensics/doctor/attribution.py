@@ -411,10 +411,12 @@ class _Attribution:
             first = self._facts.log_files[self._facts.bases[0]]
             died.findings.append(Finding("abort", first, None, self._facts.copied))
         of_death = {"queue-behind", "queue-gone", "index-damaged", "index-database-wrong"}
+        left_by_death = {MISSING, "index-missing", "index-database-missing"}
         if self._facts.in_rocksdb:
-            of_death |= {"queues-gone"}
+            of_death |= {"queues-gone", "checkpoint-wrong"}
+            left_by_death |= {"checkpoint-missing"}
         for place, group in [*self._groups.items()] if self._facts.is_healed else ():
-            is_filled = {found.code for found in group.findings} <= {MISSING, "index-missing", "index-database-missing"}
+            is_filled = {found.code for found in group.findings} <= left_by_death
             if is_filled and group.code in of_death:
                 died.consequences += group.findings
                 del self._groups[place]

@@ -40,7 +40,7 @@ from rmqctl.format.body.pop_message import PopCheckpoint
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import TAGS
-from rmqctl.store.config.config_file import rocksdb_folder
+from rmqctl.store.config.config_file import OFFSETS_CONFIG, rocksdb_folder
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import TIMER_TOPIC, TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
@@ -325,14 +325,14 @@ class Trace:
             for scan in self.scans
             for state in self._group_states([stage for stage in stages if stage.record.store == scan.number], scan)
         ]
-        paths = [self.searches[number].scan.store.path for number in {stage.record.store for stage in stages}]
+        stores = [self.searches[number].scan.store for number in {stage.record.store for stage in stages}]
         return Life(
             unique_key,
             stages,
             states,
             list(self._client_records(unique_key)),
             self._commit_may_be_lost(stages),
-            any(not path.reads_databases and rocksdb_folder(path.storage, path.part(CONFIG)) for path in paths),
+            any(map(_has_unread_offsets, stores)),
             self._is_left_by_timer(stages),
         )
 
@@ -461,3 +461,9 @@ def _left_by_timer(store: ReadOnlyStore) -> set[int]:
         return {timer.physical_offset for timer in never}
     except OSError:  # `verify` says what cannot be read
         return set()
+
+
+def _has_unread_offsets(store: ReadOnlyStore) -> bool:
+    if store.path.reads_databases:
+        return bool(store.path.config_databases) and store.config(OFFSETS_CONFIG).content is None
+    return rocksdb_folder(store.storage, store.path.part(CONFIG)) is not None

@@ -285,7 +285,6 @@ def plan_delay_offset(store: ReadOnlyStore, profile: Profile, level: int, goal: 
     Raises BadRequest if the store does not know the level, or if the offset is not in its queue. Raises
     LayoutNotSupported, Unreadable and OSError.
     """
-    check_is_in_files(store)
     known = {found.queue_id + 1: found.offset for found in delay_offsets(store)}
     levels = sorted(known.keys() | {queue_id + 1 for topic, queue_id in store.queues if topic == SCHEDULE_TOPIC})
     root = str(store.path.root)

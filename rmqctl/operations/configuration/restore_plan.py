@@ -28,6 +28,7 @@ from rmqctl.store.config.data_version import next_version
 from rmqctl.store.config.fastjson import fastjson_bytes, fastjson_dumps
 from rmqctl.store.config.fastjson_edit import with_members
 from rmqctl.store.config.topics import is_broker_topic
+from rmqctl.store.rocksdb.config_files import SHOWN
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def plan_restore(
     Raises BadRequest if the file cannot be rebuilt, and Unreadable if the .bak cannot be used. Also raises
     LayoutNotSupported and OSError.
     """
-    check_is_in_files(store)
+    if name in SHOWN:
+        check_is_in_files(store)
     config = store.config(name)
     problem = "" if config.source == config.path else config.problem or f"{name} is missing"
     lost = emptied(store, name)

@@ -76,7 +76,7 @@ WENT_BACK = (
     "This only shows the plan. With --yes instead of --dry-run, the group does not get again what it had; what it "
     "never had of these messages is skipped. If someone set the offsets back on purpose, nothing is wrong."
 )
-REFILLED = "The next start then fills the queues from the log. `rmqctl undo` takes it back."
+FILLED_BY_START = "There is nothing to repair: start the broker, and it fills the queues from the log."
 TIMERS = "A broker then delivers each timer message that waits once."
 UNREAD = (
     "This changes nothing. A running broker takes the change: `mqadmin updateTopicPerm -b HOST:PORT -t TOPIC -p 6` "
@@ -117,7 +117,6 @@ LOGS_JOINED = (
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
     "start-loses": ("rmqctl recover {target} --dry-run", SETTING_FIRST),
-    "database-damaged": ("rmqctl recover {target} --yes", REFILLED),
     "log-head-gone": (
         "rmqctl rebuild {target} queues --yes",
         QUEUES_BEGIN_LATER,
@@ -237,6 +236,8 @@ class Prescriber:
             first = group.findings[0] if group.findings else None
             return command.format(**self._places(group, first)), then.format(code=self._code(group))
         refused = self._examination.repairs.refused
+        if group.code == "broker-died" and self._examination.facts.in_rocksdb and self._examination.facts.is_healed:
+            return f"rmqctl recover {self._target} --dry-run", FILLED_BY_START
         if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
             part = "queues" if group.code in OF_QUEUES else "index" if group.code in OF_INDEX else ""
             repairs = self._examination.repairs

@@ -14,7 +14,7 @@ from rmqctl.forensics.groups.lag import Lag
 from rmqctl.operations.clean.disk_use import disk_use
 from rmqctl.operations.clean.plan import plan_expiry
 from rmqctl.store.config.clean_config import known_to
-from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.config.store_path import CONSUMEQUEUE, Layout
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ def situation_of(store: ReadOnlyStore, profile: Profile) -> Situation:
 
 
 def _expired_files(store: ReadOnlyStore, profile: Profile) -> ExpiredFiles | None:
+    if store.path.layout in (Layout.ROCKSDB, Layout.COMBINED):  # `clean` refuses
+        return None
     storage, settings = store.storage, known_to(profile, store.conf.expiry)
     try:
         plan = plan_expiry(

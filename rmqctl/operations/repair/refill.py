@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.simulation import RestartOutcome
 
+_SIGN = f"{CONSUMEQUEUE}/LOCK"  # shows that the queues are in RocksDB; a broker locks the file, whatever it has
 _MADE_BY_START = (*QUEUE_PARTS, INDEX, CHECKPOINT, ABORT)
 
 
@@ -72,19 +73,23 @@ def check_reads_all(store: ReadOnlyStore, profile: Profile) -> None:
         what = (
             f"a start of {profile.version} fills the queues from the last {most} files of the log, and it has {count}"
         )
-        hint = f"put commitLogRecoverMaxNum={count + 1} into broker.conf, and give --broker-conf"
+        hint = f"put commitLogRecoverMaxNum={count} into broker.conf, and give --broker-conf"
         raise BadRequest(what, path=str(store.path.root), hint=hint)
 
 
 def refill_changes(store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
     """Yield the changes of the step RefillQueues. Raises OSError."""
-    for name in (CONSUMEQUEUE, CHECKPOINT):
-        if store.storage.entry(store.path.part(name)).kind is not Kind.MISSING:
+    there = store.storage.of_disk
+    names = [f"{CONSUMEQUEUE}/{entry.name}" for entry in there.listing(store.path.part(CONSUMEQUEUE))]
+    for name in (*names, CHECKPOINT):
+        if name != _SIGN and there.entry(store.path.part(name)).kind is not Kind.MISSING:
             yield Delete(name)
-    if not store.path.has_abort:
-        storage = WritableStorage(staging, beneath=store.path.root)
-        storage.close(storage.make_file(staging / ABORT))
-        yield Install(ABORT, staging, ABORT)
+    storage = WritableStorage(staging, beneath=store.path.root)
+    for name, is_there in ((_SIGN, _SIGN in names), (ABORT, store.path.has_abort)):
+        if not is_there:
+            staged = name.replace("/", "-")
+            storage.close(storage.make_file(staging / staged))
+            yield Install(name, staging, staged)
 
 
 def notes_of_holes(spans: QueueSpans, plan: RepairPlan) -> Iterator[str]:

@@ -39,7 +39,7 @@ def config_layout(storage: Storage, folder: Path, conf: BrokerConf, *, rocksdb: 
     `rocksdb` is True for a broker with queues in RocksDB. What broker.conf does not say, the files do: the layout that
     was written to last. Raises OSError.
     """
-    found = [layout for layout in LAYOUTS if all(has_database(storage, folder / name) for name in layout)]
+    found = [layout for layout in LAYOUTS if any(has_database(storage, folder / name) for name in layout)]
     if conf.path:
         of_rocksdb = SINGLE if conf.single_config_database else V1
         said = V2 if conf.config_in_v2 else of_rocksdb if rocksdb else ()
@@ -52,4 +52,4 @@ def config_layout(storage: Storage, folder: Path, conf: BrokerConf, *, rocksdb: 
 
 
 def _written(storage: Storage, folder: Path) -> int:
-    return max(entry.mtime for entry in storage.listing(folder) if not entry.name.startswith("LOG"))
+    return max((entry.mtime for entry in storage.listing(folder) if not entry.name.startswith("LOG")), default=0)

@@ -65,6 +65,7 @@ DLEDGER_PREFIX, DLEDGER_DATA = "dledger-", "data"
 ROCKSDB_SIGN = "CURRENT"
 ROCKSDB_FOLDER = "consumequeue_rocksdb"  # useSeparateStorePathForRocksdbCQ
 _ROCKSDB_NAMES = frozenset({ROCKSDB_SIGN, "IDENTITY", "LOCK", "LOG"})
+_SURE_SIGNS = (ROCKSDB_SIGN, "IDENTITY", "MANIFEST-")  # of a database, also beside the folders of topics
 _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), (".sst", ".log", ".dbtmp", ".blob")
 
 
@@ -170,11 +171,11 @@ class StorePath:
             hint = "`rmqctl rebuild` writes its queues and index anew"
             raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
         if self.layout not in (Layout.FILES, Layout.DLEDGER, Layout.ROCKSDB if refills else Layout.FILES):
-            what = f"this would not reach the database of a store with queues in {self.layout.value}"
+            what = f"its queues are in {self.layout.value}, and rmqctl writes no database"
             hint = (
-                "`rmqctl recover`, `truncate` and `rebuild` repair it"
+                "`rmqctl recover`, `truncate` and `rebuild` let a start fill them"
                 if self.layout is Layout.ROCKSDB
-                else "`rmqctl verify` and `rmqctl dump` read it"
+                else "`rmqctl verify` and `rmqctl dump` read its log, and its queues in files"
             )
             raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
 
@@ -282,19 +283,19 @@ def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Pa
 
 
 def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
-    # a repair may have removed the database of the queues, for the next start to fill
-    folders = (CONSUMEQUEUE, ROCKSDB_FOLDER)
-    is_refilled = not conf.path and any(has_database(storage, root / CONFIG / name) for name in (V1[0], SINGLE[0]))
-    has_queues = any(has_database(storage, root / folder) for folder in folders)
-    if not (has_queues or is_refilled or conf.queues_in_rocksdb or conf.queues_in_both):
-        return Layout.FILES
     try:
-        has_topics = any(entry.kind is Kind.DIRECTORY for entry in storage.listing(root / CONSUMEQUEUE))
+        entries = storage.kinds(str(root / CONSUMEQUEUE))
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}", path=str(root / CONSUMEQUEUE)) from error
-    if not (has_queues or conf.queues_in_rocksdb or conf.queues_in_both) and has_topics:
-        return Layout.FILES
-    return Layout.COMBINED if has_topics or conf.queues_in_both else Layout.ROCKSDB
+    files = [name for name, kind in entries if kind is Kind.FILE]
+    has_both = has_database(storage, root / ROCKSDB_FOLDER) or conf.queues_in_both
+    if any(kind is Kind.DIRECTORY for _, kind in entries) or has_both:
+        is_sure = has_both or conf.queues_in_rocksdb or any(name.startswith(_SURE_SIGNS) for name in files)
+        return Layout.COMBINED if is_sure else Layout.FILES
+    # the database may be gone, for the next start to make it anew: its LOCK stays, or the configuration's databases
+    by_config = not conf.path and any(has_database(storage, root / CONFIG / name) for name in (V1[0], SINGLE[0]))
+    in_rocksdb = conf.queues_in_rocksdb or by_config or any(map(is_rocksdb_name, files))
+    return Layout.ROCKSDB if in_rocksdb else Layout.FILES
 
 
 def _config_databases(storage: Storage, root: Path, conf: BrokerConf, layout: Layout) -> tuple[str, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import READ_ALL_HINT, NeedsRecovery, Unreadable
+from rmqctl.errors import READ_ALL_HINT, LayoutNotSupported, NeedsRecovery, Unreadable
 from rmqctl.format.message import Damage
 from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
+from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.engine.consume_queue_store import SEE_VERIFY, check_queue
 from rmqctl.store.read.commit_log import ScanSummary, is_served
 from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
@@ -24,6 +25,9 @@ def check_layout(store: ReadOnlyStore) -> None:
     be read.
     """
     store.path.check_can_be_changed()
+    if store.path.config_databases:
+        what = f"its topics are in RocksDB ({CONFIG}/{store.path.config_databases[0]}), where rmqctl can add none"
+        raise LayoutNotSupported(what, path=str(store.path.root), hint="send the messages with a producer")
     if looks_like_3x(store):
         raise store_of_3x(store)
     store.list_all()

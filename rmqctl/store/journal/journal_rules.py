@@ -6,15 +6,15 @@ journal that it writes or reads.
 | change | allowed paths |
 |---|---|
 | changed bytes or length of a file | `commitlog/FILE`, `QUEUES/TOPIC/QUEUEID/FILE`, `index/FILE`, `checkpoint` |
-| moved or installed path | paths below `commitlog`, QUEUES or `index`; `checkpoint`, `abort`; PARTS; CONFIG; TIMER |
+| moved or installed path | paths below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG; TIMER |
 | made folder, or restored time of a folder | the folders above these paths |
 
 QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits, in `index` of any number of
-digits. PARTS are `index`, and `consumequeue` with a database. CONFIG is `config/NAME` or `config/NAME.bak`, where NAME
-is a config file of a broker. TIMER is `timerlog`, `timerwheel`, its snapshot `timerwheel.N` or `config/timercheck`.
-Log files are also allowed in a log folder that the user named; outside the store, their path is absolute. In the
-journal's folder, kept files are `kept/bytes-N` or `kept/moved-N`, and staged files are below `staging`. A file of kept
-bytes has exactly the size that journal.json gives.
+digits. CONFIG is `config/NAME` or `config/NAME.bak`, where NAME is a config file of a broker. TIMER is `timerlog`,
+`timerwheel`, its snapshot `timerwheel.N` or `config/timercheck`. Log files are also allowed in a log folder that the
+user named; outside the store, their path is absolute. In the journal's folder, kept files are `kept/bytes-N` or
+`kept/moved-N`, and staged files are below `staging`. A file of kept bytes has exactly the size that journal.json
+gives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from rmqctl.store.config.store_path import (
     CHECKPOINT,
     COMMITLOG,
     CONFIG,
-    CONSUMEQUEUE,
     INDEX,
     QUEUE_PARTS,
     TIMER_LOG,
@@ -79,11 +78,7 @@ def may_move(path: str, named: Collection[str]) -> bool:
 
     `named` are the log folders that the user named.
     """
-    if (
-        path in (CHECKPOINT, ABORT, INDEX, CONSUMEQUEUE)
-        or _is_named_log_file(path, named)
-        or _TIMER_FILE.fullmatch(path)
-    ):
+    if path in (CHECKPOINT, ABORT, INDEX) or _is_named_log_file(path, named) or _TIMER_FILE.fullmatch(path):
         return True
     parts = _parts(path)
     if parts[:1] == (CONFIG,):

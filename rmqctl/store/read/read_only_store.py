@@ -287,6 +287,17 @@ class ReadOnlyStore:
             self.path.queue_database.read_all()
 
     @property
+    def behind_of_database(self) -> int:
+        """Return how many bytes of the log the queues in RocksDB do not have yet."""
+        if self.path.layout is not Layout.ROCKSDB or not self.path.reads_queues:
+            return 0
+        database = self.path.queue_database
+        with suppress(OSError):  # what lists the queues says that it is damaged
+            done = max(database.dispatched_end if database else 0, self.commit_log.min_offset)
+            return max(self.commit_log.end()[0] - done, 0)
+        return 0
+
+    @property
     def is_only_database_unreadable(self) -> bool:
         """Return whether all that could not be read is the database of the queues."""
         unread = {damage.path for damage in self.foreign if damage.code in (*UNREADABLE, "log-missing")}

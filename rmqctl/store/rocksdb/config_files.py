@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 V1, SINGLE, V2 = ("topics", "subscriptionGroups", "consumerOffsets"), ("metadata",), ("rdb",)
 LAYOUTS = (V1, SINGLE, V2)
 TOPICS, GROUPS, OFFSETS = "topics.json", "subscriptionGroup.json", "consumerOffset.json"
+SHOWN = (TOPICS, GROUPS, OFFSETS)
 _TABLES = {TOPICS: "topicConfigTable", GROUPS: "subscriptionGroupTable", OFFSETS: "offsetTable"}
 _FAMILIES = {TOPICS: "topic", GROUPS: "subscriptionGroup", OFFSETS: "consumerOffset"}  # of SINGLE
 _OWN_DATABASES = dict(zip(_TABLES, V1, strict=True))

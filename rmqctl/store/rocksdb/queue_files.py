@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 OFFSETS = "offset"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"  # its `max` is the end of the dispatched log in 8 bytes, not a queue
-USUAL_FILE_SIZE: Final = 300_000 * CQ_UNIT.size  # bytes; the default of mappedFileSizeConsumeQueue
+USUAL_FILE_SIZE: Final = 20_000 * CQ_UNIT.size  # bytes: a look at one unit reads the rows of a file
 _SEP = b"\1"
 _MAX, _MIN = (_SEP + end + _SEP for end in (b"max", b"min"))
 _PLACE = struct.Struct(">qq")

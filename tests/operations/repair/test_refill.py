@@ -18,7 +18,9 @@ def damage_table(root: Path) -> None:
 
 
 def parts(root: Path) -> set[str]:
-    return {name for name in ("consumequeue", "checkpoint", "abort") if (root / name).exists()}
+    return {
+        name for name in ("consumequeue/CURRENT", "consumequeue/LOCK", "checkpoint", "abort") if (root / name).exists()
+    }
 
 
 def test_a_start_after_a_kill_fills_the_queues_itself(golden: Golden, rmqctl: Rmqctl) -> None:
@@ -39,14 +41,15 @@ def test_a_start_without_abort_would_miss_the_first_message(golden: Golden, rmqc
     assert "miss 1 message afterwards" in " ".join(told.out.split())
     assert f"next: rmqctl recover {root} --yes" in told.out
     assert rmqctl("recover", root, "--yes").code == 3
-    assert parts(root) == {"abort"}
+    assert parts(root) == {"consumequeue/LOCK", "abort"}
 
 
 @pytest.mark.parametrize("verb", [("recover",), ("rebuild", "queues"), ("rebuild", "all"), ("truncate",)])
 def test_the_database_is_removed_and_comes_back(verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
     root = golden(WHOLE)
-    if verb == ("recover",):
+    if verb[0] != "truncate":
         damage_table(root)
+    if verb == ("recover",):
         told = rmqctl("doctor", root, "-o", "json").document()
         cause = told["causes"][0]
         assert (cause["code"], cause["next"]) == ("database-damaged", f"rmqctl recover {root} --yes")
@@ -60,7 +63,7 @@ def test_the_database_is_removed_and_comes_back(verb: tuple[str, ...], golden: G
     assert (planned.code, planned.document()["actions"][-1]["action"]) == (1, "refill-queues")
     assert tree_hash(root) == before
     assert rmqctl(name, root, *more, "--yes").code == 3
-    assert parts(root) == {"abort"}
+    assert parts(root) == {"consumequeue/LOCK", "abort"}
     assert rmqctl("info", root, "-o", "json").document()["layout"] == "RocksDB"
     assert rmqctl("recover", root, "--yes").code == 0
     assert rmqctl("undo", root, "--yes").code == 0
@@ -70,9 +73,28 @@ def test_the_database_is_removed_and_comes_back(verb: tuple[str, ...], golden: G
 def test_a_start_that_reads_only_the_last_files_is_no_cure(golden: Golden, rmqctl: Rmqctl, tmp_path: Path) -> None:
     root, conf = golden(KILLED), tmp_path / "broker.conf"
     conf.write_text("storeType=defaultRocksDB\ncommitLogRecoverMaxNum=2\n")
+    (root / "abort").unlink()
     before = tree_hash(root)
     for verb in (("rebuild", "queues"), ("recover",)):
         result = rmqctl(verb[0], root, *verb[1:], "--yes", "--broker-conf", conf)
-        assert (result.code, "put commitLogRecoverMaxNum=4 into broker.conf" in result.err) == (2, True)
+        assert (result.code, "put commitLogRecoverMaxNum=3 into broker.conf" in result.err) == (2, True)
     assert rmqctl("rebuild", root, "queues", "--topic", "OrderPaid", "--yes").code == 2
     assert tree_hash(root) == before
+
+
+def test_a_whole_database_stays(golden: Golden, rmqctl: Rmqctl) -> None:
+    root = golden(WHOLE)
+    before = tree_hash(root)
+    for what in ("queues", "all"):
+        assert rmqctl("rebuild", root, what, "--yes").code == 0
+    assert tree_hash(root) == before
+    assert rmqctl("append", root, "--topic", "orders", "--body", "x").code == 13
+
+
+def test_what_is_left_of_a_database_is_no_store_with_queues_in_files(golden: Golden, rmqctl: Rmqctl) -> None:
+    root = golden(KILLED)
+    for file in (root / "consumequeue").iterdir():
+        if file.name != "IDENTITY":
+            file.unlink()
+    assert rmqctl("info", root, "-o", "json").document()["layout"] == "RocksDB"
+    assert rmqctl("recover", root, "--yes").code == 0

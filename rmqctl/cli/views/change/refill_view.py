@@ -27,16 +27,20 @@ def refill_queues(
 ) -> int:
     """Remove the database, for the next start to fill the queues.
 
-    Returns the exit code. Raises UsageError if only some queues are asked for.
+    If it would serve everything anyway, nothing changes. Returns the exit code. Raises UsageError if only some queues
+    are asked for.
     """
-    from rmqctl.operations.repair.refill import REFILL, check_reads_all
+    from rmqctl.operations.repair.analysis import RecoveryPolicy
+    from rmqctl.operations.repair.recovery_plan import plan_recovery
+    from rmqctl.operations.repair.refill import REFILL
     from rmqctl.store.read.version_guess import guess_profile
 
     if selected.topic is not None:
         raise click.UsageError("the queues are in RocksDB, and a start fills all of them: leave out --topic")
-    check_reads_all(store, profile or guess_profile(store))
+    repair = plan_recovery(store, RecoveryPolicy(profile or guess_profile(store)), fingerprint).repair
     begin, (end, *_) = store.commit_log.min_offset, store.commit_log.end()
-    plan = RepairPlan(begin, end, None, None, DataLoss(), (), (REFILL,), fingerprint=fingerprint)
+    steps = tuple(step for step in repair.steps if step == REFILL)
+    plan = RepairPlan(begin, end, None, None, DataLoss(), (), steps, fingerprint=fingerprint)
 
     def show() -> None:
         if how.output == "json":
