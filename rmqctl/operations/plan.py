@@ -72,7 +72,7 @@ class RefillQueues(NamedTuple):
 
     def describe(self) -> str:
         """Return one line of text for people."""
-        return "remove the queues' database and the checkpoint, and create abort: the next start fills the queues"
+        return "remove the queues' database and the checkpoint, and create abort, for the next start to fill the queues"
 
     def to_json(self) -> dict[str, Any]:
         """Return the step as a dict for JSON."""

@@ -344,7 +344,9 @@ def open_store(store: Path, *, log_only: bool = False) -> ReadOnlyStore:
     opened = ReadOnlyStore(store, conf, follow_links=kept("follow_links"), log_only=log_only)
     click.get_current_context().call_on_close(opened.close)
     if not opened.path.reads_queues:
-        remark(f"note: {root_text(store)}: its queues are in RocksDB, and are not read: {install_extra('rocksdb')}")
+        remark(
+            f"note: {root_text(store)}: its queues are in RocksDB, and are not read: {opened.path.hint_for_databases}"
+        )
     elif (behind := opened.behind_of_database) > 0:
         remark(
             f"note: {root_text(store)}: its queues in RocksDB are {behind} bytes behind the log, as after a kill, "

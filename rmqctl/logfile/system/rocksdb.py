@@ -7,6 +7,9 @@ files, but not to LOCK and LOG: the store stays as it is, also beside a running 
 from __future__ import annotations
 
 import errno
+import re
+import signal
+import threading
 import time
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 CURRENT = "CURRENT"  # each database has this file
 DEFAULT_FAMILY = "default"
 OF_ROCKSDB = "RocksDB: "  # begins the text of each error
-_OF_PROCESS = ("LOCK", "LOG")  # also LOG.old.TIME; the write-ahead log is NUMBER.log
+# what a database is read from; rocksdict writes a file of its own, and must not find one of the store in its place
+_READ = re.compile(r"CURRENT|IDENTITY|(MANIFEST|OPTIONS)-[0-9]+|[0-9]+\.(sst|log|blob)")
 _BITS_OF_BROKER = 16
 _TRIES, _PAUSE_S = 5, 0.1  # a running broker may delete a file between the listing and the opening
 
@@ -94,10 +98,10 @@ class Database:
         raw.set_block_based_table_factory(tables)
         with TemporaryDirectory(dir=temporary_folder(), ignore_cleanup_errors=True) as links:
             for entry in storage.listing(self._folder):
-                if entry.kind is Kind.FILE and not entry.name.startswith(_OF_PROCESS):
+                if entry.kind is Kind.FILE and _READ.fullmatch(entry.name):
                     Path(links, entry.name).symlink_to(entry.path.absolute())
             self._links = links
-            with self._named():
+            with self._named(), _ended_by_signals():
                 names = rocksdict.Rdict.list_cf(links, raw)
                 read_only = rocksdict.AccessType.read_only()
                 self._database = rocksdict.Rdict(links, raw, dict.fromkeys(names, raw), read_only)
@@ -112,3 +116,17 @@ class Database:
                 raise
             text = str(error).replace(f"{self._links}/", "")
             raise OSError(errno.EIO, f"{OF_ROCKSDB}{text}", str(self._folder)) from error
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let signals end the process at once: a damaged database can keep RocksDB busy for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -15,10 +15,13 @@ from rmqctl.format.profile import start_rules
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import AddLogFile, RebuildTimers, RefillQueues, Step
+from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, QUEUE_PARTS, Layout
 from rmqctl.store.journal.changes import Delete, Install
 from rmqctl.store.read.timer_check import has_timer
-from rmqctl.text import counted
+from rmqctl.store.recovery.rules import Mode
+from rmqctl.store.recovery.simulation import plan_restart
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,12 +61,13 @@ def refilled(
     if not changes_log and _is_refilled(store):
         return replace(plan, steps=())
     check_reads_all(store, profile)
+    _check_keeps_all(store, steps, plan, profile)
     notes = (_OF_TIMERS,) if changes_log and has_timer(store) else ()
     return replace(plan, steps=(*steps, REFILL), notes=(*plan.notes, *notes))
 
 
 _OF_TIMERS = "the timer's files stay as they are: after the next start, stop the broker, and look with `rmqctl doctor`"
-REFILL = Step(RefillQueues(), "rmqctl does not write databases, and the log has all that they need")
+REFILL = Step(RefillQueues(), "rmqctl writes no database")
 
 
 def check_reads_all(store: ReadOnlyStore, profile: Profile) -> None:
@@ -75,6 +79,21 @@ def check_reads_all(store: ReadOnlyStore, profile: Profile) -> None:
         )
         hint = f"put commitLogRecoverMaxNum={count} into broker.conf, and give --broker-conf"
         raise BadRequest(what, path=str(store.path.root), hint=hint)
+
+
+def _check_keeps_all(store: ReadOnlyStore, steps: tuple[Step, ...], plan: RepairPlan, profile: Profile) -> None:
+    """Raise BadRequest if the start after the plan, which scans the whole log, would end it before its end."""
+    gone = [Step(Delete(name), "") for name in (CONSUMEQUEUE, CHECKPOINT)]
+    planned = planned_store(store, [*steps, *gone])
+    try:
+        after = plan_restart(planned, profile, mode=Mode.ABNORMAL)
+    finally:
+        planned.close()
+    end = after.max_phy_offset if after.refused is None else planned.commit_log.min_offset
+    if end < plan.max_phy_offset:
+        what = "damage that brokers pass over now would end the log there for a start that fills the queues"
+        hint = f"`rmqctl recover {quoted(store.path.root)} --keep-going` puts placeholders there first"
+        raise BadRequest(after.refused or what, path=str(store.path.root), offset=end, hint=hint)
 
 
 def refill_changes(store: ReadOnlyStore, staging: Path) -> Iterator[Change]:

@@ -120,7 +120,8 @@ class StorePath:
             self.commitlogs = [*older, self.entries_in]
         self.layout = Layout.DLEDGER if self.entries_in is not None else _layout(self.storage.of_disk, root, conf)
         self.reads_databases = not isinstance(self.storage, RemoteStorage) and can_read_databases()
-        self.reads_queues = self.layout is not Layout.ROCKSDB or self.reads_databases
+        self._is_separate = self.layout is Layout.ROCKSDB and ROCKSDB_FOLDER in entries
+        self.reads_queues = self.layout is not Layout.ROCKSDB or (self.reads_databases and not self._is_separate)
         if not (self.reads_queues or log_only):
             what = "a store with its queues in RocksDB"
             raise LayoutNotSupported(what, path=root_text(root), hint=self.hint_for_databases)
@@ -170,7 +171,8 @@ class StorePath:
             what = "a DLedger store: rmqctl does not change its log, which is the group's"
             hint = "`rmqctl rebuild` writes its queues and index anew"
             raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
-        if self.layout not in (Layout.FILES, Layout.DLEDGER, Layout.ROCKSDB if refills else Layout.FILES):
+        may_refill = refills and self.layout is Layout.ROCKSDB and self.reads_queues
+        if self.layout not in (Layout.FILES, Layout.DLEDGER) and not may_refill:
             what = f"its queues are in {self.layout.value}, and rmqctl writes no database"
             hint = (
                 "`rmqctl recover`, `truncate` and `rebuild` let a start fill them"
@@ -197,6 +199,10 @@ class StorePath:
     @property
     def hint_for_databases(self) -> str:
         """Say how to have databases read that are not."""
+        if self._is_separate:  # useSeparateStorePathForRocksdbCQ
+            return (
+                f"queues in {ROCKSDB_FOLDER}/ alone are not read: `dump`, `trace` and `verify --level 1` read the log"
+            )
         is_here = not isinstance(self.storage, RemoteStorage)
         return install_extra("rocksdb") if is_here else "copy the store to this host"
 
@@ -288,13 +294,18 @@ def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}", path=str(root / CONSUMEQUEUE)) from error
     files = [name for name, kind in entries if kind is Kind.FILE]
-    has_both = has_database(storage, root / ROCKSDB_FOLDER) or conf.queues_in_both
-    if any(kind is Kind.DIRECTORY for _, kind in entries) or has_both:
-        is_sure = has_both or conf.queues_in_rocksdb or any(name.startswith(_SURE_SIGNS) for name in files)
+    is_separate, has_topics = has_database(storage, root / ROCKSDB_FOLDER), any(k is Kind.DIRECTORY for _, k in entries)
+    if has_topics or conf.queues_in_both:
+        is_sure = (
+            is_separate
+            or conf.queues_in_both
+            or conf.queues_in_rocksdb
+            or any(name.startswith(_SURE_SIGNS) for name in files)
+        )
         return Layout.COMBINED if is_sure else Layout.FILES
     # the database may be gone, for the next start to make it anew: its LOCK stays, or the configuration's databases
     by_config = not conf.path and any(has_database(storage, root / CONFIG / name) for name in (V1[0], SINGLE[0]))
-    in_rocksdb = conf.queues_in_rocksdb or by_config or any(map(is_rocksdb_name, files))
+    in_rocksdb = is_separate or conf.queues_in_rocksdb or by_config or any(map(is_rocksdb_name, files))
     return Layout.ROCKSDB if in_rocksdb else Layout.FILES
 
 

@@ -1,1 +1,1 @@
-"""The log that DLedger writes."""
+"""Queues, configuration, index and timers that brokers keep in RocksDB."""

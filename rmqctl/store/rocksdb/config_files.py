@@ -15,10 +15,11 @@ topic, 01, queueId4, and the value is the offset8.
 
 from __future__ import annotations
 
+import errno
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rmqctl.logfile.system.rocksdb import DEFAULT_FAMILY
+from rmqctl.logfile.system.rocksdb import DEFAULT_FAMILY, OF_ROCKSDB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,8 +65,8 @@ class ConfigFiles:
         name = names[0]
         if name not in self._known:
             rows = _offsets(self._rows(name)) if self._layout == V2 and name == OFFSETS else self._rows(name)
-            entries = b",".join(json.dumps(key.decode("utf-8", "replace")).encode() + b":" + text for key, text in rows)
-            self._known[name] = b'{"%s":{%s}}' % (_TABLES[name].encode(), entries)
+            entries = {key.decode("utf-8", "replace"): self._entry(name, key, text) for key, text in rows}
+            self._known[name] = json.dumps({_TABLES[name]: entries}).encode()
         return self._known[name]
 
     def _rows(self, name: str) -> Iterator[tuple[bytes, bytes]]:
@@ -81,12 +82,19 @@ class ConfigFiles:
         single = self._layout == SINGLE
         database = self._opened(SINGLE[0] if single else _OWN_DATABASES[name])
         for key, value in database.rows(_FAMILIES[name] if single else DEFAULT_FAMILY):
-            yield key, _table_of(value) if name == OFFSETS else value
+            yield key, value
 
-
-def _table_of(value: bytes) -> bytes:
-    """Return the map of `{"offsetTable":{...}}`: its text, without the key around it."""
-    return value.partition(b":")[2].rstrip().removesuffix(b"}")
+    def _entry(self, name: str, key: bytes, text: bytes) -> Any:
+        """Return the entry of a row. Raises OSError if it is no JSON object."""
+        try:
+            found = json.loads(text)
+            entry = found[_TABLES[OFFSETS]] if name == OFFSETS and self._layout != V2 else found
+            if isinstance(entry, dict):
+                return entry
+        except (ValueError, RecursionError, KeyError, TypeError):
+            pass
+        what = f"{OF_ROCKSDB}the row {key[:64]!r} of {_FAMILIES[name]} is no JSON object"
+        raise OSError(errno.EIO, what)
 
 
 def _offsets(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

@@ -19,8 +19,8 @@ import struct
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
-from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
+from rmqctl.format.cq_unit import CQ_UNIT, PLACES_MAX, PRE_BLANK_SIZE
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, is_file_name
 from rmqctl.logfile.system.rocksdb import DEFAULT_FAMILY
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"  # its `max` is the end of the dispatched 
 USUAL_FILE_SIZE: Final = 20_000 * CQ_UNIT.size  # bytes: a look at one unit reads the rows of a file
 _SEP = b"\1"
 _MAX, _MIN = (_SEP + end + _SEP for end in (b"max", b"min"))
-_PLACE = struct.Struct(">qq")
+_PLACE, _OFFSET = struct.Struct(">qq"), struct.Struct(">q")
 _CHECKPOINT = len(CHECKPOINT_TOPIC).to_bytes(4, "big") + _SEP + CHECKPOINT_TOPIC.encode() + _MAX + bytes(4)
 _PRE_BLANK = CQ_UNIT.struct.pack(0, PRE_BLANK_SIZE, 0)
 
@@ -51,7 +51,7 @@ class QueueFiles:
         self._open: Database | None = None
         self._damage: OSError | None = None
         self._is_read = False
-        self._firsts: dict[tuple[str, int], int] = {}
+        self._known: dict[tuple[str, int], dict[int, None]] = {}
 
     def hides(self, names: tuple[str, ...]) -> bool:
         """Return True: a file in the folder belongs to the database."""
@@ -66,15 +66,17 @@ class QueueFiles:
             case (topic,) if topic in self._lasts:
                 return sorted(map(str, self._lasts[topic]))
             case (topic, queue_id) if (last := self._last(topic, queue_id)) is not None:
-                numbers = range(self._first(topic, int(queue_id), last) // self._per_file, last // self._per_file + 1)
+                numbers = self._numbers(topic, int(queue_id), last)
                 return [f"{number * self._per_file * CQ_UNIT.size:0{FILE_NAME_DIGITS}d}" for number in numbers]
         return None
 
     def size(self, names: tuple[str, ...]) -> int | None:
         """Return the length of a queue file in bytes, or None."""
         match names:
-            case (topic, queue_id, name) if name in (self.names((topic, queue_id)) or ()):
-                return self._per_file * CQ_UNIT.size
+            case (topic, queue_id, name) if is_file_name(name) and (last := self._last(topic, queue_id)) is not None:
+                size = self._per_file * CQ_UNIT.size
+                number, rest = divmod(int(name), size)
+                return size if not rest and number in self._numbers(topic, int(queue_id), last) else None
         return None
 
     def content(self, names: tuple[str, ...]) -> bytes:
@@ -84,7 +86,7 @@ class QueueFiles:
         last = self._last(topic, queue_id) or 0
         key = _unit_key(topic, int(queue_id))
         content = bytearray(_PRE_BLANK * min(last + 1 - first, self._per_file))
-        for at, value in self._database.rows(prefix=key, start=key + struct.pack(">q", first)):
+        for at, value in self._database.rows(prefix=key, start=key + _OFFSET.pack(first)):
             queue_offset = int.from_bytes(at[len(key) :], "big", signed=True)
             if queue_offset > last or queue_offset >= first + self._per_file:
                 break
@@ -141,22 +143,33 @@ class QueueFiles:
             if not rest.startswith(_MAX) or len(rest) != len(_MAX) + 4 or len(value) != 16:
                 continue
             name = topic.decode(errors="surrogateescape")
-            if name != CHECKPOINT_TOPIC and _can_be_a_folder(name):
-                queue_id, last = int.from_bytes(rest[-4:], "big"), int.from_bytes(value[8:], "big", signed=True)
+            queue_id, last = int.from_bytes(rest[-4:], "big"), int.from_bytes(value[8:], "big", signed=True)
+            if name != CHECKPOINT_TOPIC and _can_be_a_folder(name) and 0 <= last < PLACES_MAX:
                 found.setdefault(name, {})[queue_id] = last
         return found
 
     def _last(self, topic: str, queue_id: str) -> int | None:
         return self._lasts.get(topic, {}).get(int(queue_id)) if queue_id.isdecimal() else None
 
-    def _first(self, topic: str, queue_id: int, last: int) -> int:
-        """Return the queue offset of a queue's first unit; `last` if it has none."""
-        if (topic, queue_id) not in self._firsts:
-            key = _unit_key(topic, queue_id)
-            found = next(self._database.rows(prefix=key), None)
-            first = last if found is None else int.from_bytes(found[0][len(key) :], "big", signed=True)
-            self._firsts[topic, queue_id] = min(first, last)
-        return self._firsts[topic, queue_id]
+    def _numbers(self, topic: str, queue_id: int, last: int) -> dict[int, None]:
+        """Return the numbers of the files that have rows, from 0 on, in order.
+
+        Also that of the row `last`, if it is at most one file further: a larger `max` is not believed.
+        """
+        if (topic, queue_id) not in self._known:
+            key, found, start = _unit_key(topic, queue_id), dict[int, None](), 0
+            while start <= last and (
+                row := next(self._database.rows(prefix=key, start=key + _OFFSET.pack(start)), None)
+            ):
+                number = int.from_bytes(row[0][len(key) :], "big", signed=True) // self._per_file
+                if not start <= number * self._per_file + self._per_file - 1 or number > last // self._per_file:
+                    break
+                found[number] = None
+                start = (number + 1) * self._per_file
+            if last // self._per_file <= max(found, default=last // self._per_file) + 1:
+                found[last // self._per_file] = None
+            self._known[topic, queue_id] = found
+        return self._known[topic, queue_id]
 
 
 def _unit_key(topic: str, queue_id: int) -> bytes:

@@ -193,3 +193,41 @@ def test_a_damaged_config_database_is_a_problem_of_the_file(root: Path) -> None:
     config = store.config("topics.json")
     assert (config.content, "RocksDB: Corruption" in config.problem) == (None, True)
     store.close()
+
+
+@pytest.mark.parametrize("target", [None, "../commitlog/00000000000000000000", "out"])
+def test_rocksdict_writes_to_no_file_of_the_store(target: str | None, root: Path, tmp_path: Path) -> None:
+    """It has a file of its own beside a database, which a store may have, or a link in its place."""
+    write_queues(root, {("orders", 0, 0): 0})
+    (root / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
+    (tmp_path / "out").write_text("precious")
+    own = root / "consumequeue" / "rocksdict-config.json"
+    if target is None:
+        own.write_text("precious")
+    else:
+        own.symlink_to(tmp_path / "out" if target == "out" else target)
+    before = tree_hash(root)
+    store = ReadOnlyStore(root, CONF, follow_links=True)
+    assert set(store.queues) == {("orders", 0)}
+    store.close()
+    assert (tree_hash(root), (tmp_path / "out").read_text()) == (before, "precious")
+
+
+@pytest.mark.parametrize("last", [30_000_000_000, 2**62, 2**63 - 1, -5])
+def test_an_absurd_end_of_a_queue_is_not_believed(last: int, root: Path) -> None:
+    write_queues(root, {("orders", 0, at): 100 * at for at in range(5)}, dict([offset_row("orders", 0, last)]))
+    store = ReadOnlyStore(root, CONF)
+    assert [queue.max_offset for queue in store.queues.values()] in ([PER_FILE], [])
+    store.close()
+
+
+def test_a_row_cannot_pass_for_another_one(root: Path) -> None:
+    write_queues(root, {})
+    write_v1(root / "config")
+    forged = b'{"offsetTable":{"0":5}},"T@g":{"0":999}'
+    shutil.rmtree(root / "config" / "consumerOffsets")
+    write_database(root / "config" / "consumerOffsets", {"default": {b"a@b": forged}})
+    store = ReadOnlyStore(root)
+    config = store.config("consumerOffset.json")
+    assert (config.content, "the row b'a@b' of consumerOffset is no JSON object" in config.problem) == (None, True)
+    store.close()

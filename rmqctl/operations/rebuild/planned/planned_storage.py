@@ -74,7 +74,9 @@ class PlannedStorage(Storage):
 
     def listing(self, folder: Path) -> list[Entry]:
         """Return the planned entries of a folder, sorted by name. Raises OSError."""
-        names = {entry.name for entry in self._base.listing(folder)} | self._names.get(folder, set())
+        is_deleted = not self._deleted.isdisjoint((folder, *folder.parents))
+        there = [] if is_deleted else self._base.listing(folder)
+        names = {entry.name for entry in there} | self._names.get(folder, set())
         entries = (self.entry(folder / name) for name in sorted(names))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]
 
