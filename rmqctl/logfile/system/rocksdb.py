@@ -120,7 +120,7 @@ class Database:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let signals end the process at once: a damaged database can keep RocksDB busy for ever."""
+    # a damaged database can keep RocksDB busy for ever, and Python hears no signal meanwhile
     if threading.current_thread() is not threading.main_thread():
         yield
         return

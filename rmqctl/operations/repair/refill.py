@@ -82,7 +82,7 @@ def check_reads_all(store: ReadOnlyStore, profile: Profile) -> None:
 
 
 def _check_keeps_all(store: ReadOnlyStore, steps: tuple[Step, ...], plan: RepairPlan, profile: Profile) -> None:
-    """Raise BadRequest if the start after the plan, which scans the whole log, would end it before its end."""
+    # the start after the plan scans the whole log: damage that brokers pass over now would end it there
     gone = [Step(Delete(name), "") for name in (CONSUMEQUEUE, CHECKPOINT)]
     planned = planned_store(store, [*steps, *gone])
     try:
