@@ -289,19 +289,16 @@ def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Pa
 
 
 def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
+    is_separate, said = has_database(storage, root / ROCKSDB_FOLDER), conf.queues_in_both or conf.queues_in_rocksdb
     try:
         entries = storage.kinds(str(root / CONSUMEQUEUE))
     except OSError as error:
+        if not (is_separate or said):
+            return Layout.FILES  # who lists the queues tells what cannot be read
         raise Unreadable(f"cannot be read: {error.strerror}", path=str(root / CONSUMEQUEUE)) from error
     files = [name for name, kind in entries if kind is Kind.FILE]
-    is_separate, has_topics = has_database(storage, root / ROCKSDB_FOLDER), any(k is Kind.DIRECTORY for _, k in entries)
-    if has_topics or conf.queues_in_both:
-        is_sure = (
-            is_separate
-            or conf.queues_in_both
-            or conf.queues_in_rocksdb
-            or any(name.startswith(_SURE_SIGNS) for name in files)
-        )
+    if conf.queues_in_both or any(kind is Kind.DIRECTORY for _, kind in entries):
+        is_sure = said or is_separate or any(name.startswith(_SURE_SIGNS) for name in files)
         return Layout.COMBINED if is_sure else Layout.FILES
     # the database may be gone, for the next start to make it anew: its LOCK stays, or the configuration's databases
     by_config = not conf.path and any(has_database(storage, root / CONFIG / name) for name in (V1[0], SINGLE[0]))
