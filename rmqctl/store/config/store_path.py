@@ -290,6 +290,9 @@ def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Pa
 
 def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
     is_separate, said = has_database(storage, root / ROCKSDB_FOLDER), conf.queues_in_both or conf.queues_in_rocksdb
+    is_shown = said or is_separate or has_database(storage, root / CONSUMEQUEUE)
+    if isinstance(storage, RemoteStorage) and not is_shown:
+        return Layout.FILES  # each listing is a request, and no database of a remote store is read
     try:
         entries = storage.kinds(str(root / CONSUMEQUEUE))
     except OSError as error:
