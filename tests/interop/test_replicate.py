@@ -136,7 +136,9 @@ def test_a_copy_under_load_survives_kills(name: str, version: str, tmp_path: Pat
     assert log_bytes(copy) == log_bytes(original)
     if version >= "5":
         assert fastjson_loads((copy / "config" / STATIC_TOPICS).read_text()) == MAPPINGS
-    assert rmqctl("verify", copy, "-o", "json").document()["findings"] == []
+    # the copy has no compaction/, which a broker fills: a start of 5.5.0 after a clean stop serves nothing of the topic
+    of_compacted = {"compaction-missing"} if version == "5.5.0" else set()
+    assert {one["code"] for one in rmqctl("verify", copy, "-o", "json").document()["findings"]} == of_compacted
     a_real_broker_serves_the_copy(version, original, copy)
 
 
