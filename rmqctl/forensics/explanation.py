@@ -1,4 +1,4 @@
-"""What the codes of findings on compaction/ mean.
+"""The meaning of the codes of findings on compaction/.
 
 Those of all others are in `finding`.
 """

@@ -49,7 +49,7 @@ POSITION = "compaction-position"  # the code of a Finding
 
 @dataclass
 class _Content:
-    """What a queue in compaction/ holds, by queue offsets."""
+    """The content of a queue in compaction/, by queue offsets."""
 
     offsets: set[int] = field(default_factory=set)
     end: int = 0  # after the last unit

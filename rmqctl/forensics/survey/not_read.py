@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
-from rmqctl.logfile.system.rocksdb import has_rows
+from rmqctl.logfile.system.rocksdb import has_database, has_rows
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import (
@@ -97,7 +97,7 @@ def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
         if name == store_path.CONSUMEQUEUE and not path.reads_queues:
             yield NotRead(name, "its queues in RocksDB")
         elif name == store_path.CONSUMEQUEUE and path.layout is Layout.COMBINED:
-            if storage.entry(entry.path / store_path.ROCKSDB_SIGN).kind is Kind.FILE:
+            if has_database(storage, entry.path):
                 yield NotRead(name, "its queues in RocksDB; those in files are read")
         elif name == store_path.SIGN_OF_5_4 and path.reads_databases:
             if _has_half_messages(store):

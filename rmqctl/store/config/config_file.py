@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
+from rmqctl.logfile.system.rocksdb import has_database
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.config import config_types
 from rmqctl.store.config.fastjson import fastjson_loads
-from rmqctl.store.config.store_path import ROCKSDB_SIGN
 
 CONFIG_SIZE_MAX = 16 * 1024 * 1024
 TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
@@ -109,8 +109,7 @@ def charset_of(raw: bytes) -> str:
 
 def rocksdb_folder(storage: Storage, folder: Path) -> str | None:
     """Return the name of a RocksDB folder in config/, or None if there are files."""
-    names = (name for name in ROCKSDB_FOLDERS if storage.entry(folder / name / ROCKSDB_SIGN).kind is Kind.FILE)
-    return next(names, None)
+    return next((name for name in ROCKSDB_FOLDERS if has_database(storage, folder / name)), None)
 
 
 def table(config: ConfigFile, key: str) -> dict[str, Any]:

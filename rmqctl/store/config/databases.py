@@ -1,4 +1,4 @@
-"""Which databases of a store a broker reads, shown as files.
+"""The databases of a store that a broker reads, shown as files.
 
 With storeType=defaultRocksDB, queues and configuration are in RocksDB; with configManagerVersion=v2, the configuration
 is, also beside queues in files (BrokerController of 5.5.0).

@@ -6,7 +6,7 @@
 | `abort.bak` (each start creates it), `timerwheel`, `timerlog/`, `compaction/`, config/timercheck | 5.x |
 | a PID in `abort` | 5.x |
 | `rocksdbstore/` | 5.4 and later |
-| `consumequeue/CURRENT`, without topics in `consumequeue` | 5.2 and later, storeType=defaultRocksDB: read-only |
+| `consumequeue/CURRENT`, without topics in `consumequeue` | 5.2 and later, storeType=defaultRocksDB |
 | `consumequeue/CURRENT` with topics, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, files and RocksDB: read-only |
 | `dledger-ID/` | brokers of a DLedger group, log in `data/`, a header before each record: read-only |
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import BadRequest, LayoutNotSupported, NotAStore, Unreadable
 from rmqctl.logfile.access.place import from_root, is_same
 from rmqctl.logfile.system.remote_storage import RemoteStorage, root_text, storage_of
-from rmqctl.logfile.system.rocksdb import Database, can_read_databases, has_database, has_rows
+from rmqctl.logfile.system.rocksdb import CURRENT, Database, can_read_databases, has_database, has_rows
 from rmqctl.logfile.system.shown_storage import ShownStorage
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.config.databases import config_files, config_layout, queue_files
@@ -62,10 +62,9 @@ SIGNS_OF_5 = (
 )
 PID_IN_ABORT = "a PID in abort"
 DLEDGER_PREFIX, DLEDGER_DATA = "dledger-", "data"
-ROCKSDB_SIGN = "CURRENT"
 ROCKSDB_FOLDER = "consumequeue_rocksdb"  # useSeparateStorePathForRocksdbCQ
-_ROCKSDB_NAMES = frozenset({ROCKSDB_SIGN, "IDENTITY", "LOCK", "LOG"})
-_SURE_SIGNS = (ROCKSDB_SIGN, "IDENTITY", "MANIFEST-")  # of a database, also beside the folders of topics
+_ROCKSDB_NAMES = frozenset({CURRENT, "IDENTITY", "LOCK", "LOG"})
+_SURE_SIGNS = (CURRENT, "IDENTITY", "MANIFEST-")  # of a database, also beside the folders of topics
 _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), (".sst", ".log", ".dbtmp", ".blob")
 
 
@@ -290,8 +289,7 @@ def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Pa
 
 def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
     is_separate, said = has_database(storage, root / ROCKSDB_FOLDER), conf.queues_in_both or conf.queues_in_rocksdb
-    is_shown = said or is_separate or has_database(storage, root / CONSUMEQUEUE)
-    if isinstance(storage, RemoteStorage) and not is_shown:
+    if isinstance(storage, RemoteStorage) and not (said or is_separate or has_database(storage, root / CONSUMEQUEUE)):
         return Layout.FILES  # each listing is a request, and no database of a remote store is read
     try:
         entries = storage.kinds(str(root / CONSUMEQUEUE))

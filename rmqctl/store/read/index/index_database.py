@@ -38,7 +38,7 @@ class IndexDatabase:
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """Where the first and the last message of the index begin in the log."""
+        """The physical offsets of the first and the last message of the index."""
         of_hour = index_rows(self._database, next(hours(self._database), b""))
         first = min((row.physical_offset for row in of_hour), default=0)
         return first, max(first, checkpoint_of(self._database, LAST_OFFSET) or 0)

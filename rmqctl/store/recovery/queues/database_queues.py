@@ -15,6 +15,7 @@ import numpy as np
 from rmqctl.kernels import queue_simulate
 from rmqctl.kernels.dispatch_scan import MULTI_DISPATCH
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 
 if TYPE_CHECKING:
@@ -136,11 +137,9 @@ class DatabaseQueues:
                 said_min = database.said_min(*key) if database is not None else None
                 self._queues[key] = DatabaseQueue(queue, said_min, queue.max_offset)
         except OSError as error:
-            return f"consumequeue: {error.strerror}"
-        found = next(
-            (one for one in self._store.foreign if one.code == "unreadable" and one.path == "consumequeue"), None
-        )
-        return found and f"consumequeue: {found.detail}"
+            return f"{CONSUMEQUEUE}: {error.strerror}"
+        unread = (one.detail for one in self._store.foreign if one.code == "unreadable" and one.path == CONSUMEQUEUE)
+        return next((f"{CONSUMEQUEUE}: {detail}" for detail in unread), None)
 
     def destroy(self) -> None:
         """Delete all queues, because the log has no file."""
