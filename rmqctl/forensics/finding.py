@@ -289,6 +289,11 @@ CATALOGUE: dict[str, Explanation] = {
         "After a crash this is normal: the database then lacks the last minutes, and the next start adds them. "
         "`rmqctl query --scan` finds the messages. Messages before the first one in the index do not count.",
     ),
+    "database-log": Explanation(
+        "RocksDB's own log, or its MANIFEST, is damaged. It has no row of what follows, and reports no error.",
+        "Queues are filled anew from the commit log: `rmqctl recover`. Configuration is nowhere else: compare what "
+        "`rmqctl config show` and `rmqctl lag` say with a slave or a copy before any start.",
+    ),
     "log-start-missing": Explanation(
         "Queues point to messages before the log's first file. These messages are too young to have expired, so "
         "their file was lost, or someone deleted it.",

@@ -18,6 +18,7 @@ from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.forensics.audit.client_audit import RejectedMessages
 from rmqctl.forensics.audit.compaction_audit import audit_compaction
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
+from rmqctl.forensics.audit.database_audit import audit_databases
 from rmqctl.forensics.audit.database_index import DatabaseIndexAudit
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
@@ -280,6 +281,7 @@ class Verification:
             checkpoint = [finding for finding in checkpoint if finding.code != "checkpoint-behind"]
         self.report.findings += checkpoint
         self.report.findings += state_audit.audit_config(self._store)
+        self.report.findings += audit_databases(self._store)
         self._timers()
         self._compaction()
         self.report.findings += state_audit.audit_controller_files(self._store, end)

@@ -40,7 +40,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "rmqctl config show STORE": (
         "bad-port", "bad-compression", "offset-beyond-queue", "queue-type", "topic-unlisted", "queue-unreadable",
-        "backup-newer", "backup-larger", "config-missing",
+        "backup-newer", "backup-larger", "config-missing", "database-log",
     ),
     "rmqctl config restore STORE FILE --dry-run": ("config-invalid",),
     "rmqctl config restore STORE FILE --from bak --dry-run": ("config-empty",),

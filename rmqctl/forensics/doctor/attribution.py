@@ -45,6 +45,7 @@ NAMED_CAUSES = {
     "bytes-behind-end": ("log-tail-unclean", True),
     "foreign-file": ("foreign-files", False),
     "bad-journal": ("journal-damaged", True),
+    "database-log": ("database-rows-lost", True),
     "config-invalid": ("config-damaged", True),
     "backup-newer": ("config-rolled-back", True),
     "config-empty": ("config-emptied", True),
@@ -189,7 +190,8 @@ class _Attribution:
 
     def _named(self, finding: Finding) -> None:
         code, is_each = NAMED_CAUSES[finding.code]
-        if finding.path == CONSUMEQUEUE and OF_ROCKSDB in finding.detail:
+        is_of_queues = finding.path == CONSUMEQUEUE and OF_ROCKSDB in finding.detail
+        if is_of_queues or (finding.code == "database-log" and finding.path.startswith(f"{CONSUMEQUEUE}/")):
             code = "database-damaged"
         if finding.code == BAD_PHYSICAL_OFFSET and finding.count == 1:
             code = "record-damaged"  # records of another place of the log come in runs, with one error for all

@@ -223,6 +223,11 @@ CAUSES: dict[str, CauseKind] = {
         "Look-ups by key miss messages of a broker with indexFileReadEnable=false. Producers and consumers notice "
         "nothing.",
     ),
+    "database-rows-lost": CauseKind(
+        "A log of RocksDB is damaged: {subjects}{places}",
+        "A broker starts without the rows behind the damage, and says nothing. They are nowhere else: copy the folder "
+        "before any start.",
+    ),
     "config-damaged": CauseKind(
         "A file of config/ cannot be loaded: {subjects}{places}",
         "The broker takes the .bak, which may be older. Without a valid .bak it does not start, or starts with an "

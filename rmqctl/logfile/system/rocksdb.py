@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.system.storage import Kind, Storage
+from rmqctl.logfile.system.rocksdb_log import endless_at, first_damage
+from rmqctl.logfile.system.storage import Entry, Kind, Storage
 from rmqctl.scratch import temporary_folder
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ DEFAULT_FAMILY = "default"
 OF_ROCKSDB = "RocksDB: "  # begins the text of each error
 # what a database is read from; rocksdict writes a file of its own, and must not find one of the store in its place
 _READ = re.compile(r"CURRENT|IDENTITY|(MANIFEST|OPTIONS)-[0-9]+|[0-9]+\.(sst|log|blob)")
+_APPENDED = re.compile(r"MANIFEST-[0-9]+|[0-9]+\.log")
 _BITS_OF_BROKER = 16
 _TRIES, _PAUSE_S = 5, 0.1  # a running broker may delete a file between the listing and the opening
 
@@ -46,15 +48,28 @@ def has_rows(storage: Storage, folder: Path) -> bool:
     return any(entry.size and entry.name.endswith((".sst", ".log")) for entry in storage.listing(folder))
 
 
+def damaged_logs(storage: Storage, folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield the names of a damaged MANIFEST and logs, and where the damage begins.
+
+    RocksDB opens such a database, and has no row of what follows. Raises OSError.
+    """
+    for entry in _appended(storage, folder):
+        damage = first_damage(storage.read_start(entry.path, entry.size))
+        if damage is not None:
+            yield entry.name, damage
+
+
 class Database:
     """The database in `folder` as it is when it is opened.
 
-    All its tables are open from then on: a broker may delete their files. The methods raise OSError with RocksDB's
-    text, for example for a damaged file.
+    All its tables are open from then on: a broker may delete their files. With `skips_damaged`, what follows a damaged
+    record of a write-ahead log is read, as a broker reads its configuration; else it is not, as a broker reads all
+    other databases (ConfigHelper and RocksDBOptionsFactory of 5.5.0). The methods raise OSError with RocksDB's text,
+    for example for a damaged file.
     """
 
-    def __init__(self, storage: Storage, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, storage: Storage, folder: Path, *, skips_damaged: bool = False) -> None:
+        self._folder, self._skips_damaged = folder, skips_damaged
         for left in reversed(range(_TRIES)):
             try:
                 self._open(storage)
@@ -93,7 +108,13 @@ class Database:
 
         import rocksdict
 
+        for entry in _appended(storage, self._folder):
+            endless = endless_at(storage.read_start(entry.path, entry.size))
+            if endless is not None:
+                raise OSError(errno.EIO, f"{OF_ROCKSDB}{entry.name} is damaged at byte {endless}", str(self._folder))
         raw, tables = rocksdict.Options(raw_mode=True), rocksdict.BlockBasedOptions()
+        if self._skips_damaged:
+            raw.set_wal_recovery_mode(rocksdict.DBRecoveryMode.skip_any_corrupted_record())
         tables.set_bloom_filter(_BITS_OF_BROKER, block_based=False)  # else no damage to a filter is found
         raw.set_block_based_table_factory(tables)
         with TemporaryDirectory(dir=temporary_folder(), ignore_cleanup_errors=True) as links:
@@ -116,6 +137,10 @@ class Database:
                 raise
             text = str(error).replace(f"{self._links}/", "")
             raise OSError(errno.EIO, f"{OF_ROCKSDB}{text}", str(self._folder)) from error
+
+
+def _appended(storage: Storage, folder: Path) -> list[Entry]:
+    return [found for found in storage.listing(folder) if found.kind is Kind.FILE and _APPENDED.fullmatch(found.name)]
 
 
 @contextmanager

@@ -141,6 +141,7 @@ COMMANDS = {
     "record-of-another-queue": ("rmqctl dump {target} --around {offset}", OTHER_QUEUE),
     "record-with-other-keys": ("rmqctl dump {target} --around {offset}", OTHER_KEYS),
     "controller-files-wrong": ("rmqctl info {target}", LOOK),
+    "database-rows-lost": ("rmqctl verify {target}", LOOK),
     "index-database-wrong": ("rmqctl verify {target}", INDEX_DATABASE),
     "disk-full": ("rmqctl clean {target} --manual --dry-run", DISK_FULL),
     "committed-gone": ("rmqctl info {target}", LOOK),

@@ -30,7 +30,11 @@ def queue_files(storage: Storage, folder: Path, conf: BrokerConf) -> QueueFiles 
 
 def config_files(storage: Storage, folder: Path, layout: tuple[str, ...]) -> dict[Path, ShownFiles]:
     """Return the JSON files for a layout of databases in `folder`, config/."""
-    return {folder: ConfigFiles(lambda name: Database(storage, folder / name), layout)} if layout else {}
+    return (
+        {folder: ConfigFiles(lambda name: Database(storage, folder / name, skips_damaged=True), layout)}
+        if layout
+        else {}
+    )
 
 
 def config_layout(storage: Storage, folder: Path, conf: BrokerConf, *, rocksdb: bool) -> tuple[str, ...]:
