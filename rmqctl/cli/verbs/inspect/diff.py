@@ -1,0 +1,154 @@
+"""`rmqctl diff`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_document, print_line_of_text, print_table, progress, to_json
+from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import kept
+from rmqctl.cli.shared.options import (
+    LocalPath,
+    bodies_of,
+    body_options,
+    layout_options,
+    note_failed_bodies,
+    note_unread,
+    open_store,
+    output_option,
+    scan_options,
+)
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.errors import outcome
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.forensics.diff.log_diff import Limits, Range
+    from rmqctl.forensics.diff.part_diff import Difference
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples="""
+        # does the slave have what its master has?
+        rmqctl diff master/store slave/store
+        # what would be lost if the slave became the master
+        rmqctl diff master/store slave/store --messages -o jsonl > lost.jsonl
+        # put it back
+        rmqctl append slave/store --from lost.jsonl
+        # what a repair changed
+        rmqctl diff before/store after/store
+    """,
+)
+@click.argument("a", metavar="A", type=LocalPath())
+@click.argument("b", metavar="B", type=LocalPath())
+@click.option(
+    "--messages",
+    is_flag=True,
+    help="Print the messages that A has and B lacks, as lines of `dump -o jsonl`, in place of the differences.",
+)
+@body_options
+@layout_options
+@output_option("table", "json", "jsonl")
+@scan_options
+def command(a: Path, b: Path, messages: bool, body: str | None, charset: str | None, output: str, threads: int) -> int:
+    """Compare two stores of one log: a master and its slave, a store and its copy.
+
+    The logs are compared byte by byte. Each range that differs says which side is worse there: `damaged-in-b`,
+    `missing-in-a`, `placeholder-in-b`; `different` is where both have whole records, as after a failover to a slave
+    that was behind. `expired-in-b` is what only A still has at its beginning, `behind-in-b` what only A has at its end.
+    Queues are compared unit by unit, index files by their entries, config/ by its entries; timers, POP and compaction/
+    are not compared.
+
+    --messages finds the messages of these ranges in B by topic and UNIQ_KEY, wherever B has them.
+    `rmqctl job diff` compares the logs of many or huge stores record by record, on Spark.
+    """
+    from rmqctl.forensics.diff.log_diff import Limits, limits_of, log_differences, warm_up_diff
+    from rmqctl.forensics.diff.only_in_a import only_in_a
+    from rmqctl.forensics.diff.part_diff import part_differences
+
+    if a.resolve() == b.resolve():
+        raise click.UsageError("A and B are the same store")
+    stores = [open_store(path, log_only=messages) for path in (a, b)]
+    warmed_up(partial(warm_up_diff, *(store.commit_log for store in stores)))
+    limits = tuple(limits_of(store.commit_log, threads) for store in stores)
+    first, last = max(limit.begin for limit in limits), min(limit.end for limit in limits)
+    with progress(kept("progress_mode"), 2 * max(last - first, 0), "diff") as advance:
+        for store in stores:
+            store.commit_log.on_progress = advance
+        ranges = list(log_differences(stores[0].commit_log, stores[1].commit_log, (limits[0], limits[1])))
+    if messages:
+        bodies = bodies_of(body, charset)
+        found = False
+        for row in only_in_a(stores[0], stores[1], ranges, bodies):
+            print(to_json(row))
+            found = True
+        note_failed_bodies(bodies)
+        other = []
+    else:
+        other = list(part_differences(stores[0], stores[1], Limits(first, last)))
+        found = bool(ranges or other)
+        _print((a, b), (limits[0], limits[1]), ranges, other, output)
+    for path, store in zip((a, b), stores, strict=True):
+        note_unread(store, f"{path}: ")
+    incomplete = any(store.partly_read for store in stores) or any("unreadable" in found.kind for found in ranges)
+    return outcome(incomplete=incomplete, findings=found)
+
+
+def _print(
+    paths: tuple[Path, Path],
+    limits: tuple[Limits, Limits],
+    ranges: Sequence[Range],
+    other: Sequence[Difference],
+    output: str,
+) -> None:
+    rows = [{"begin": one.begin, "end": one.end, "kind": one.kind} for one in ranges]
+    parts = [{"path": one.path, "what": one.what} for one in other]
+    behind = limits[0].end - limits[1].end
+    first = next((one.begin for one in ranges if one.is_divergence), None)
+    if output == "json":
+        sides = {
+            side: {"store": str(path), "minPhyOffset": limit.begin, "maxPhyOffset": limit.end}
+            for side, path, limit in zip("ab", paths, limits, strict=True)
+        }
+        answer: dict[str, Any] = {"same": not (rows or parts), "firstDivergence": first, "behind": behind}
+        print_document(
+            "diff", {"stores": [str(path) for path in paths]} | sides | answer | {"ranges": rows, "other": parts}
+        )
+    elif output == "jsonl":
+        for row in (*rows, *parts):
+            print(to_json(row))
+    else:
+        print_line_of_text(_verdict(limits, ranges, len(parts), first, behind))
+        if rows:
+            print()
+            print_table(
+                ["BEGIN", "END", "BYTES", "KIND"], [[begin, end, end - begin, kind] for begin, end, kind in ranges]
+            )
+        if parts:
+            print()
+            print_table(["PATH", "DIFFERENCE"], [list(one) for one in other])
+
+
+def _verdict(limits: tuple[Limits, Limits], ranges: Sequence[Range], parts: int, first: int | None, behind: int) -> str:
+    places = sum(one.is_divergence for one in ranges)
+    told = []
+    if places:
+        told.append(f"the logs differ in {counted(places, 'range')}, the first at {first}")
+    if behind:
+        told.append(f"{'B' if behind > 0 else 'A'} is {counted(abs(behind), 'byte')} behind")
+    if limits[0].begin != limits[1].begin:
+        later = "A" if limits[0].begin > limits[1].begin else "B"
+        told.append(f"{later} begins {counted(abs(limits[0].begin - limits[1].begin), 'byte')} later")
+    if parts:
+        told.append(f"{counted(parts, 'difference')} beside the log")
+    if not told:
+        return f"the same: log {limits[0].begin} to {limits[0].end}, queues, index, checkpoint and configuration"
+    return "; ".join(told)

@@ -1,0 +1,1 @@
+"""What two stores of the same broker group differ in."""
