@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _UNITS = 64 * 1024  # read at once
 _ENTRIES = 1024 * 1024  # read at once
-_NAMES_SHOWN = 3
+_NAMES_SHOWN, _VALUE_SHOWN = 3, 40
 
 
 class Difference(NamedTuple):
@@ -127,11 +128,13 @@ def _flat(content: dict[str, Any]) -> dict[str, Any]:
 
 def _fields(a: dict[str, Any], b: dict[str, Any]) -> str:
     names = sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
-    shown = [f"{name}: {_told(a.get(name))} in A, {_told(b.get(name))} in B" for name in names[:_NAMES_SHOWN]]
+    shown = [_told(name, a.get(name), b.get(name)) for name in names[:_NAMES_SHOWN]]
     more = len(names) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "") if names else "only one side can be read"
 
 
-def _told(value: object) -> str:
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."
+def _told(name: str, of_a: object, of_b: object) -> str:
+    if of_a is None or of_b is None:
+        return f"{name}: only in {'A' if of_b is None else 'B'}"
+    values = [json.dumps(value, ensure_ascii=False) for value in (of_a, of_b)]
+    return f"{name} differs" if max(map(len, values)) > _VALUE_SHOWN else f"{name}: {values[0]} in A, {values[1]} in B"

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rmqctl.forensics.diff.log_diff import Limits, Range
     from rmqctl.forensics.diff.part_diff import Difference
 
+_MOST = 0.5  # of the bytes that both logs have: from there on, they are different logs
+
 
 @click.command(
     cls=Verb,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
         # does the slave have what its master has?
         rmqctl diff master/store slave/store
         # what would be lost if the slave became the master
-        rmqctl diff master/store slave/store --messages -o jsonl > lost.jsonl
+        rmqctl diff master/store slave/store --messages > lost.jsonl
         # put it back
         rmqctl append slave/store --from lost.jsonl
         # what a repair changed
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--messages",
     is_flag=True,
-    help="Print the messages that A has and B lacks, as lines of `dump -o jsonl`, in place of the differences.",
+    help="Print the messages that A has and B lacks, in place of the differences: as lines of `dump -o jsonl`, with "
+    "stored bodies (base64) unless --body says otherwise.",
 )
 @body_options
 @layout_options
@@ -85,7 +88,7 @@ def command(a: Path, b: Path, messages: bool, body: str | None, charset: str | N
             store.commit_log.on_progress = advance
         ranges = list(log_differences(stores[0].commit_log, stores[1].commit_log, (limits[0], limits[1])))
     if messages:
-        bodies = bodies_of(body, charset)
+        bodies = bodies_of(body or (None if charset else "base64"), charset)
         found = False
         for row in only_in_a(stores[0], stores[1], ranges, bodies):
             print(to_json(row))
@@ -138,8 +141,13 @@ def _print(
 
 
 def _verdict(limits: tuple[Limits, Limits], ranges: Sequence[Range], parts: int, first: int | None, behind: int) -> str:
+    from rmqctl.forensics.diff.log_diff import DIFFERENT
+
+    begins, ends = max(limit.begin for limit in limits), min(limit.end for limit in limits)
     places = sum(one.is_divergence for one in ranges)
     told = []
+    if sum(one.end - one.begin for one in ranges if one.kind == DIFFERENT) > _MOST * (ends - begins):
+        told.append("no copies of one log")
     if places:
         told.append(f"the logs differ in {counted(places, 'range')}, the first at {first}")
     if behind:
