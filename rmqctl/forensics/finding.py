@@ -366,6 +366,11 @@ CATALOGUE: dict[str, Explanation] = {
         "consumequeue/, BatchCQ for batchconsumequeue/.",
         "No broker of 5.x loads this store. Correct queue.type in topics.json, or move away the folder.",
     ),
+    "queue-database-differs": Explanation(
+        "A queue in RocksDB does not have the same units as the one in files (rocksdbCQDoubleWriteEnable).",
+        "Consumers notice it if combineCQPreferCQType is defaultRocksDB: the broker then does not start, or serves a "
+        "part of the messages. `rmqctl recover STORE` removes the database, for the next start to fill it.",
+    ),
     "topic-unlisted": Explanation(
         "A queue has messages, and topics.json does not list its topic.",
         "Clients get the error that the topic does not exist. Compare topics.json with its .bak and with that of "

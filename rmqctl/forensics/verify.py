@@ -23,6 +23,7 @@ from rmqctl.forensics.audit.database_index import DatabaseIndexAudit
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.forensics.audit.part_audit import RunSummary, summary_of
+from rmqctl.forensics.audit.queue_database import audit_queue_database
 from rmqctl.forensics.audit.timer_audit import REPEATED, audit_timers
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
@@ -232,6 +233,7 @@ class Verification:
         if self._queues:
             self._queues.finish(self.report.summary.end)
             self.report.findings += self._queues.findings
+            self.report.findings += audit_queue_database(self._store)
             self.report.notes += self._queues.notes
         parts = self._index_parts(self._builder) if self._index_parts else []
         index = IndexFindings(self._store, [*parts, self._index.finish()] if self._index else parts)

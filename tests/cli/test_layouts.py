@@ -32,7 +32,7 @@ def test_a_store_of_another_layout_is_not_changed(name: str, golden: Golden, rmq
     before = tree_hash(store)
     for verb, *more in CHANGES:
         repairs = verb in ("recover", "rebuild", "truncate")
-        if (verb == "rebuild" and name == "broker-550-dledger") or (repairs and name == "550-rocksdb-crash"):
+        if (verb == "rebuild" and name == "broker-550-dledger") or (repairs and "dledger" not in name):
             continue
         result = rmqctl(verb, store, *more)
         assert (result.code, "RocksDB" in result.err or "DLedger" in result.err) == (13, True), verb
@@ -43,7 +43,7 @@ def test_a_store_of_another_layout_is_not_changed(name: str, golden: Golden, rmq
 def test_the_file_queues_of_a_combined_store_are_read(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden(name)
     assert rmqctl("info", store, "-o", "json").document()["layout"] == "files and RocksDB"
-    assert rmqctl("verify", store).out.startswith("level 3: no findings; not read: ")
+    assert rmqctl("verify", store).out == "level 3: no findings\n"
     assert rmqctl("queue", store).code == 0
 
 
@@ -192,7 +192,7 @@ def test_broker_conf_decides_about_the_layout(
     for words in (["verify"], ["queue"], ["config", "show"]):
         assert rmqctl(*words, store, *told).code == 0, words
     for verb, *more in CHANGES:
-        may_refill = layout == "RocksDB" and verb in ("recover", "rebuild", "truncate")
+        may_refill = "RocksDB" in layout and verb in ("recover", "rebuild", "truncate")
         if (verb, layout) != ("rebuild", "DLedger") and not may_refill:
             assert rmqctl(verb, store, *told, *more).code == 13, verb
     assert tree_hash(store) == before

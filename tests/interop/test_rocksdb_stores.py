@@ -126,3 +126,56 @@ def keys_served(said: dict[str, Any]) -> Keys:
         for entry in row["entries"]
         if isinstance(entry, list)
     }
+
+
+SEPARATE = {"useSeparateStorePathForRocksdbCQ": "true"}
+IN_BOTH = {"rocksdbCQDoubleWriteEnable": "true", "commitLogRecoverMaxNum": "100"}
+KINDS = {
+    "both in one folder": ("consumequeue", IN_BOTH),
+    "both": ("consumequeue_rocksdb", IN_BOTH | SEPARATE),
+    "RocksDB alone": ("consumequeue_rocksdb", SETTINGS | SEPARATE),
+}
+
+
+def lay_damage_to(folder: Path, damage: str) -> None:
+    files = [file for file in folder.iterdir() if file.is_file()]
+    match damage:
+        case "gone":
+            for file in files:
+                file.unlink()
+        case "table":
+            lay_damage_to_first_table(files)
+        case "first":
+            min((folder.parent / "commitlog").iterdir()).unlink()
+        case "queue":
+            shutil.rmtree(folder.parent / "consumequeue" / "topic-1", ignore_errors=True)
+
+
+def lay_damage_to_first_table(files: list[Path]) -> None:
+    tables = sorted(file for file in files if file.suffix == ".sst")
+    if tables:
+        write_at(tables[0], 40, bytes([tables[0].read_bytes()[40] ^ 0xFF]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_repaired_stores_serve_all_twice_whatever_is_read(kind: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    (folder, settings), broker = KINDS[kind], RealRocketMQ("5.5.0", timeout=240)
+    conf, of_database = tmp_path / "broker.conf", settings | {"combineCQPreferCQType": "defaultRocksDB"}
+    conf.write_text("".join(f"{key}={value}\n" for key, value in of_database.items()))
+    keys: dict[Path, Keys] = {}
+    for killed in (False, True):
+        base = tmp_path / f"killed-{killed}"
+        broker.put(base, MESSAGES, geometry=SIZES, crash=killed, settings=settings)
+        for damage in ("none", "gone", "table", "first", "queue"):
+            root = Path(shutil.copytree(base, tmp_path / f"{base.name}-{damage}"))
+            lay_damage_to(root / folder, damage)
+            assert rmqctl("recover", root, "--yes", "--broker-conf", conf).code in (0, 3)
+            keys[root] = keys_in_log(rmqctl, root, conf)
+    for prefers in ("default", "defaultRocksDB"):
+        said = settings | {"combineCQPreferCQType": prefers, "askedQueues": ",".join(PLACES)}
+        started = [Path(shutil.copytree(root, root.with_name(f"{root.name}-{prefers}"))) for root in keys]
+        for _ in range(2):
+            served = broker.read_all(started, start=True, geometry=SIZES, key_messages=1, settings=said)
+            for root, one, expected in zip(started, served, keys.values(), strict=True):
+                assert (root.name, expected - keys_served(one)) == (root.name, set())
+    assert max(map(len, keys.values())) == MESSAGES

@@ -22,7 +22,7 @@ class Advice(NamedTuple):
 CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl recover STORE --dry-run": (
         "bad-magic", "bad-size", "bad-length", "bad-body-crc", "bad-blank-size", "no-blank", "hole", "file-length",
-        "dangling-unit", "abort", "checkpoint-missing", "checkpoint-length",
+        "dangling-unit", "abort", "checkpoint-missing", "checkpoint-length", "queue-database-differs",
     ),
     "rmqctl recover STORE --keep-going --dry-run": ("file-gap",),
     "rmqctl dump STORE --around OFFSET": (
@@ -75,7 +75,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl recover STORE --dry-run": (
         "log-file-length", "log-tail-gone", "record-damaged", "start-refused", "log-file-empty", "queue-file-empty",
         "start-loses", "log-tail-unclean", "queue-ahead", "checkpoint-wrong", "broker-died", "copied-live",
-        "database-damaged",
+        "database-damaged", "queue-database-behind",
     ),
     "rmqctl recover STORE --keep-going --dry-run": ("log-file-gone",),
     "rmqctl rebuild STORE queues --dry-run": (

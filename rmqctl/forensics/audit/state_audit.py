@@ -91,7 +91,9 @@ def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int)
         yield Finding("unreadable", CHECKPOINT_NAME, None, f"cannot be read: {error.strerror}")
         return
     if checkpoint is None:
-        yield Finding("checkpoint-missing", CHECKPOINT_NAME, None, "the checkpoint is missing or shorter than 48 bytes")
+        if not store.path.is_refilled:
+            what = "the checkpoint is missing or shorter than 48 bytes"
+            yield Finding("checkpoint-missing", CHECKPOINT_NAME, None, what)
         return
     if entry.size != CHECKPOINT_FILE_SIZE:
         yield Finding(

@@ -17,7 +17,7 @@ from rmqctl.format.message import BAD_PHYSICAL_OFFSET
 from rmqctl.logfile.mapped_file_queue import EMPTY_FILE, OFFSET_MAX
 from rmqctl.logfile.system.rocksdb import OF_ROCKSDB
 from rmqctl.store.config.config_file import TOPICS_CONFIG
-from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, SIGN_OF_5_4
+from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, ROCKSDB_FOLDER, SIGN_OF_5_4
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ NAMED_CAUSES = {
     "config-missing": ("config-lost", True),
     "backup-larger": ("config-shrunk", True),
     "topic-unlisted": ("topics-lost", False),
+    "queue-database-differs": ("queue-database-behind", False),
     "queue-unreadable": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
     "entries-missing": ("committed-gone", False),
@@ -190,8 +191,9 @@ class _Attribution:
 
     def _named(self, finding: Finding) -> None:
         code, is_each = NAMED_CAUSES[finding.code]
-        is_of_queues = finding.path == CONSUMEQUEUE and OF_ROCKSDB in finding.detail
-        if is_of_queues or (finding.code == "database-log" and finding.path.startswith(f"{CONSUMEQUEUE}/")):
+        is_of_queues = finding.path in (CONSUMEQUEUE, ROCKSDB_FOLDER) and OF_ROCKSDB in finding.detail
+        folders = (f"{CONSUMEQUEUE}/", f"{ROCKSDB_FOLDER}/")
+        if is_of_queues or (finding.code == "database-log" and finding.path.startswith(folders)):
             code = "database-damaged"
         if finding.code == BAD_PHYSICAL_OFFSET and finding.count == 1:
             code = "record-damaged"  # records of another place of the log come in runs, with one error for all

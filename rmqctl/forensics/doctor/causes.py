@@ -210,6 +210,11 @@ CAUSES: dict[str, CauseKind] = {
         CERTAIN,
         _REPUT,
     ),
+    "queue-database-behind": CauseKind(
+        "The queues in RocksDB are not as those in files: {subjects}{detail}",
+        "With combineCQPreferCQType=default, consumers notice nothing: brokers then read the files. With "
+        "defaultRocksDB, a start may fail, or serve a part of the messages, which no later start mends.",
+    ),
     "index-gone": CauseKind(
         "The index is missing (index/)",
         "Look-ups by key find nothing. Producers and consumers notice nothing.",

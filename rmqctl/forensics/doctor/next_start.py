@@ -62,13 +62,13 @@ def describe_start(restart: RestartOutcome | None, groups: Sequence[Group], fact
         return f"{version} does not start: {restart.refused}."
     if restart.hangs is not None:
         return f"{version} waits for ever: {restart.hangs}."
-    for finding in (finding for group in groups if group.code == "compaction-refused" for finding in group.findings):
-        return f"{version} does not start: {finding.path}: {finding.detail}."
     if any(group.code == "log-gone" for group in groups):
         return f"{version} starts with an empty log, and deletes all queues."
     words = [f"{version} starts: {_recovery(restart)}"]
     words += [_reach(restart, group) for group in groups if group.code in OF_LOG][:1]
     words += dict.fromkeys(_filling(group, facts) for group in groups if group.code in OF_QUEUES)
+    unloaded = [subject for group in groups if group.code == "compaction-unloaded" for subject in group.subjects]
+    words += [f"Consumers get nothing of the queue of {', '.join(unloaded)}."] if unloaded else []
     words += _other_end(restart, facts.log_end)
     if restart.dropped_index_files:
         words += [f"It deletes {counted(len(restart.dropped_index_files), 'index file')}, and builds what it scans."]

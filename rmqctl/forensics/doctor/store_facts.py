@@ -142,7 +142,7 @@ def facts_of(
         copied=_copied_in_words(store, log_end, last_stored) if store.path.has_abort else "",
         lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
         renamed=_renamed(store, renamed),
-        in_rocksdb=store.path.layout is Layout.ROCKSDB,
+        in_rocksdb=store.path.layout is Layout.ROCKSDB or store.path.is_refilled,
         twins=frozenset(
             (finding.topic, finding.queue_id, finding.physical_offset)
             for finding in findings

@@ -20,7 +20,6 @@ from rmqctl.store.config.config_file import (
     REQUEST_MODES_CONFIG,
     TIMER_CHECK,
 )
-from rmqctl.store.config.store_path import Layout
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.journal.journals import RMQCTL_FOLDER
 from rmqctl.store.read.consumers.pop_checkpoints import KV_FOLDER
@@ -96,13 +95,15 @@ def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
             continue
         if name == store_path.CONSUMEQUEUE and not path.reads_queues:
             yield NotRead(name, "its queues in RocksDB")
-        elif name == store_path.CONSUMEQUEUE and path.layout is Layout.COMBINED:
+        elif name == path.queue_database_folder and not path.reads_databases:
             if has_database(storage, entry.path):
                 yield NotRead(name, "its queues in RocksDB; those in files are read")
         elif name == store_path.SIGN_OF_5_4 and path.reads_databases:
             if _has_half_messages(store):
                 yield NotRead(name, "its half messages (RocksDB)")
-        elif name not in _READ and not (name == KV_FOLDER and entry.kind is Kind.DIRECTORY and path.reads_databases):
+        elif name not in (*_READ, path.queue_database_folder) and not (
+            name == KV_FOLDER and entry.kind is Kind.DIRECTORY and path.reads_databases
+        ):
             yield NotRead(name, _what(name))
 
 

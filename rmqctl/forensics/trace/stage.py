@@ -44,12 +44,13 @@ _BY_PREFIX = {RETRY_PREFIX: RETRY, DLQ_PREFIX: DEAD_LETTER}
 
 @dataclass(frozen=True)
 class Record:
-    """A record of the log of one store, whole or damaged."""
+    """A record of the log of one store, or of its compactionLog, whole or damaged."""
 
     store: int  # its number
     message: Message
     damage: str | None = None  # code of the damage; None: a whole record
     indexed: bool | None = None  # the index points to the record; None: it was not searched
+    path: str = ""  # of a file of compactionLog; "": the record is in the log
 
     @cached_property
     def properties(self) -> dict[str, str]:

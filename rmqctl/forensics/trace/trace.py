@@ -15,6 +15,7 @@ from msgspec import MsgspecError
 
 from rmqctl.forensics.groups.waiting_timers import left_and_repeated, timers_by_queues
 from rmqctl.forensics.trace import links
+from rmqctl.forensics.trace.compacted import compacted_stages
 from rmqctl.forensics.trace.groups import GroupState, group_states
 from rmqctl.forensics.trace.key_search import TOPIC_NAMES, IndexedPlace, KeySearch
 from rmqctl.forensics.trace.links import own_stage
@@ -41,10 +42,11 @@ from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import TAGS
 from rmqctl.store.config.config_file import OFFSETS_CONFIG, rocksdb_folder
-from rmqctl.store.config.store_path import CONFIG
+from rmqctl.store.config.store_path import COMPACTION, CONFIG
 from rmqctl.store.config.topics import TIMER_TOPIC, TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 from rmqctl.store.read.consumers.pop_checkpoints import is_pop_topic, kv_checkpoints, to_process, unacknowledged
+from rmqctl.store.read.read_only_store import has_key
 from rmqctl.store.read.timer_check import has_timer
 from rmqctl.store.timer.timer_message import MS_MAX
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
@@ -143,6 +145,7 @@ class Trace:
         self.other_topics: list[str] = []
         self.unlike: list[tuple[Record, Record]] = []
         self.lives = [self._life(unique_key, records) for unique_key, records in self._messages()]
+        self.lives += self._compacted() if not self.lives else ()
 
     @property
     def dangling(self) -> list[tuple[int, IndexedPlace]]:
@@ -172,6 +175,25 @@ class Trace:
         self.left_out += max(len(by_origin) - room, 0)
         for same in list(by_origin.values())[:room]:
             yield None, self._with_links(None, same)
+
+    def _compacted(self) -> Iterator[Life]:
+        for scan in self.scans:
+            found: dict[str | None, list[Stage]] = {}
+            try:
+                for stage in compacted_stages(scan.store, scan.number, self.question.topic, self._is_asked):
+                    found.setdefault(stage.record.unique_key, []).append(stage)
+            except OSError as error:
+                self.problems.append(f"{COMPACTION}: {error.strerror}")
+            for key, stages in list(found.items())[: self._limit]:
+                states = self._group_states(stages, scan)
+                self.missing = [text for text in self.missing if text != key]
+                yield Life(key, stages, states, [], False, _has_unread_offsets(scan.store), False)
+
+    def _is_asked(self, record: Record) -> bool:
+        key, unique_key, _, _, ids, _ = self.question
+        if key is not None:
+            return has_key(record.message, key)
+        return record.unique_key is not None and record.unique_key in (unique_key, *(ids or ()))
 
     def _seeds(self) -> Iterator[Record]:
         asked = self.question

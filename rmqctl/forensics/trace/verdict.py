@@ -70,6 +70,8 @@ def _stored(stages: Sequence[Stage]) -> Iterator[str]:
     quick = sum(_is_producer_retry(first, stage) for stage in again)
     batch = sum(stage.kind == STORED and stage.topic == first.topic for stage in own)
     yield f"stored {_times(1 + quick)} by producer retry" if quick else "stored"
+    if first.record.path:
+        yield "kept in compaction/ alone: the log no longer has it"
     if batch > 1:
         yield f"a batch of {counted(batch, 'message')} with one UNIQ_KEY"
     if len(again) > quick:

@@ -112,8 +112,7 @@ def _cost(causes: Sequence[Cause], examination: Examination) -> str:
     for code, what in NOT_SERVED.items():
         count = sum(finding.count for finding in examination.findings if finding.code == code)
         words += [f"{counted(count, 'message')} {what}"] if count else []
-    is_refused = any(cause.code == "compaction-refused" for cause in causes)
-    if is_refused or (restart is not None and restart.refused is not None):
+    if restart is not None and restart.refused is not None:
         words += ["the next start fails"]
     elif restart is not None and restart.hangs is not None:
         words += ["the next start never ends"]
@@ -155,6 +154,8 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
     failure = (restart.refused or restart.hangs or "") if restart is not None else ""
     if group.code == "broker-runs":
         failure = process_in_words(examination.broker_pid or 0)
+    if group.code == "queue-database-behind":
+        failure = f" ({counted(sum(finding.count for finding in group.findings), 'unit')})"
     if group.code in ("queue-unread", "group-went-back", "timer-gone", "timer-stalled", "timer-behind"):
         failure = f" ({counted(sum(finding.count for finding in group.findings), 'message')})"
     missed = sum(examination.facts.missed.get(key, 0) for key in group.queues) if group.code in OF_QUEUES else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, NeedsRecovery, RmqctlError
+from rmqctl.forensics.audit.compaction_audit import FILES as REFUSED
 from rmqctl.forensics.audit.config_audit import audit_config_against_queues
 from rmqctl.forensics.audit.state_audit import audit_abort
 from rmqctl.forensics.audit.timer_audit import REPEATED
@@ -162,6 +163,9 @@ class Examiner:
             renamed,
         )
         by_version = self._by_version() if findings or _is_troubled(restart) else ()
+        refusing = next((finding for finding in findings if finding.code == REFUSED), None)
+        if restart is not None and refusing is not None:
+            restart = replace(restart, refused=restart.refused or f"{refusing.path}: {refusing.detail}")
         pid, unread = self.store.lock_holder(), self._unread
         return Examination(
             report, findings, facts, restart, repairs, pid, self._wrong, by_version, unread, self._rejects_good(restart)

@@ -197,7 +197,8 @@ def _planned(
     leaves = findings_after(store, kept, plan, unchanged) + unplaced
     of_keys = notes_of_other_keys(kept.index_findings) if plan.rebuilds_index else ()
     notes = (*plan.notes, *of_keys, *notes_of_findings(leaves))
-    return _Try(analysis, replace(plan, leaves=leaves, notes=notes), now, hangs_at)
+    plan = refilled(store, replace(plan, leaves=leaves, notes=notes), policy.profile)
+    return _Try(analysis, plan, now, hangs_at)
 
 
 def check_none_set_aside(store: ReadOnlyStore) -> None:

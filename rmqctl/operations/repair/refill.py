@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
+from rmqctl.forensics.audit.queue_database import audit_queue_database
 from rmqctl.format.profile import start_rules
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.operations.plan import AddLogFile, RebuildTimers, RefillQueues, Step
+from rmqctl.operations.plan import AddLogFile, RebuildQueue, RebuildTimers, RefillQueues, Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, QUEUE_PARTS, Layout
 from rmqctl.store.journal.changes import Delete, Install
@@ -24,7 +25,7 @@ from rmqctl.store.recovery.simulation import plan_restart
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from rmqctl.format.profile import Profile
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.simulation import RestartOutcome
 
-_SIGN = f"{CONSUMEQUEUE}/LOCK"  # shows that the queues are in RocksDB; a broker locks the file, whatever it has
-_MADE_BY_START = (*QUEUE_PARTS, INDEX, CHECKPOINT, ABORT)
+_SIGN = "LOCK"  # shows that the queues are in RocksDB; a broker locks the file, whatever it has
+_MADE_BY_START = (INDEX, CHECKPOINT, ABORT)
 
 
 def refilled(
@@ -48,18 +49,23 @@ def refilled(
 ) -> RepairPlan:
     """Return `plan` with the step RefillQueues in place of those that a start makes.
 
-    A plan for queues in files stays as it is. If the start that is due, `restart`, gives each queue its messages of the
-    log (`messages` has their number), no step is left. Raises BadRequest if the start after the plan would not read the
-    whole log.
+    A plan for queues in files stays as it is; one for queues in both keeps its steps for those in files. If the start
+    that is due, `restart`, gives each queue its messages of the log (`messages` has their number), no step is left.
+    Raises BadRequest if the start after the plan would not read the whole log.
     """
-    if store.path.layout is not Layout.ROCKSDB or not (plan.steps or store.is_only_database_unreadable):
+    in_both = store.path.layout is Layout.COMBINED
+    is_wrong = store.is_only_database_unreadable or any(audit_queue_database(store))
+    if not (in_both or store.path.layout is Layout.ROCKSDB) or not (plan.steps or is_wrong):
         return plan
-    steps = tuple(step for step in plan.steps if not _is_made_by_start(step))
+    made = _MADE_BY_START if in_both else (*_MADE_BY_START, *QUEUE_PARTS)
+    steps = tuple(step for step in plan.steps if not is_made_by_start(step, made))
     changes_log = any(not isinstance(step.action, Delete) for step in steps)  # a broker deletes files behind its end
     if restart is not None and not changes_log and _serves_all(restart, messages or {}):
         return replace(plan, steps=())
-    if not changes_log and _is_refilled(store):
+    if not changes_log and store.path.is_refilled and not (in_both and steps):
         return replace(plan, steps=())
+    if in_both and not (steps or is_wrong):
+        return plan
     check_reads_all(store, profile)
     _check_keeps_all(store, steps, plan, profile)
     notes = (_OF_TIMERS,) if changes_log and has_timer(store) else ()
@@ -83,8 +89,8 @@ def check_reads_all(store: ReadOnlyStore, profile: Profile) -> None:
 
 def _check_keeps_all(store: ReadOnlyStore, steps: tuple[Step, ...], plan: RepairPlan, profile: Profile) -> None:
     # the start after the plan scans the whole log: damage that brokers pass over now would end it there
-    gone = [Step(Delete(name), "") for name in (CONSUMEQUEUE, CHECKPOINT)]
-    planned = planned_store(store, [*steps, *gone])
+    gone = (CHECKPOINT,) if store.path.layout is Layout.COMBINED else (CONSUMEQUEUE, CHECKPOINT)
+    planned = planned_store(store, [*steps, *(Step(Delete(name), "") for name in gone)])
     try:
         after = plan_restart(planned, profile, mode=Mode.ABNORMAL)
     finally:
@@ -98,13 +104,15 @@ def _check_keeps_all(store: ReadOnlyStore, steps: tuple[Step, ...], plan: Repair
 
 def refill_changes(store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
     """Yield the changes of the step RefillQueues. Raises OSError."""
-    there = store.storage.of_disk
-    names = [f"{CONSUMEQUEUE}/{entry.name}" for entry in there.listing(store.path.part(CONSUMEQUEUE))]
+    there, folder = store.storage.of_disk, store.path.queue_database_folder
+    of_database, sign = store.path.database_files, f"{folder}/{_SIGN}"
+    all_files = [entry.name for entry in there.listing(store.path.part(folder))]
+    names = [f"{folder}/{name}" for name in (of_database if store.path.layout is Layout.COMBINED else all_files)]
     for name in (*names, CHECKPOINT):
-        if name != _SIGN and there.entry(store.path.part(name)).kind is not Kind.MISSING:
+        if name != sign and there.entry(store.path.part(name)).kind is not Kind.MISSING:
             yield Delete(name)
     storage = WritableStorage(staging, beneath=store.path.root)
-    for name, is_there in ((_SIGN, _SIGN in names), (ABORT, store.path.has_abort)):
+    for name, is_there in ((sign, sign in names), (ABORT, store.path.has_abort)):
         if not is_there:
             staged = name.replace("/", "-")
             storage.close(storage.make_file(staging / staged))
@@ -120,16 +128,14 @@ def notes_of_holes(spans: QueueSpans, plan: RepairPlan) -> Iterator[str]:
         yield f"{hidden}: a broker with queues in RocksDB may begin them behind it, and not serve what comes before"
 
 
-def _is_refilled(store: ReadOnlyStore) -> bool:
-    is_new = store.path.queue_database is None and store.path.has_abort
-    return is_new and store.storage.entry(store.path.part(CHECKPOINT)).kind is Kind.MISSING
-
-
-def _is_made_by_start(step: Step) -> bool:
+def is_made_by_start(step: Step, made: Collection[str]) -> bool:
+    """Return whether a step only changes files in `made`."""
     if isinstance(step.action, AddLogFile | RebuildTimers):
         return False
-    path = getattr(step.action, "path", None)  # RebuildQueue, RebuildIndex and SetCheckpoint have none
-    return path is None or path.split("/")[0] in _MADE_BY_START
+    if isinstance(step.action, RebuildQueue):
+        return CONSUMEQUEUE in made
+    path = getattr(step.action, "path", None)  # RebuildIndex and SetCheckpoint have none
+    return path is None or path.split("/")[0] in made
 
 
 def _serves_all(restart: RestartOutcome, messages: Mapping[QueueKey, int]) -> bool:

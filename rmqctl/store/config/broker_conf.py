@@ -82,6 +82,7 @@ class BrokerConf(NamedTuple):
     start: StartSettings = NO_SETTINGS
     queues_in_rocksdb: bool = False
     queues_in_both: bool = False
+    reads_queue_database: bool = False  # of both (combineCQPreferCQType=defaultRocksDB)
     config_in_v2: bool = False  # configManagerVersion=v2: topics, groups and offsets are in config/rdb
     single_config_database: bool = False  # useSingleRocksDBForAllConfigs: they are in config/metadata
     enable_lmq: bool | None = None
@@ -137,6 +138,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         start=_start_settings(said),
         queues_in_rocksdb="rocksdb" in said.text("storeType").lower(),
         queues_in_both=bool(said.flag("rocksdbCQDoubleWriteEnable")),
+        reads_queue_database=said.text("combineCQPreferCQType").lower() == "defaultrocksdb",
         config_in_v2=said.text("configManagerVersion") == "v2",
         single_config_database=bool(said.flag("useSingleRocksDBForAllConfigs")),
         enable_lmq=said.flag("enableLmq"),

@@ -7,7 +7,8 @@
 | a PID in `abort` | 5.x |
 | `rocksdbstore/` | 5.4 and later |
 | `consumequeue/CURRENT`, without topics in `consumequeue` | 5.2 and later, storeType=defaultRocksDB |
-| `consumequeue/CURRENT` with topics, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, files and RocksDB: read-only |
+| the same with topics | 5.3.1 and later, rocksdbCQDoubleWriteEnable: queues in files, and the same in RocksDB |
+| `consumequeue_rocksdb/` in place of `consumequeue/` for the database | 5.5, useSeparateStorePathForRocksdbCQ |
 | `dledger-ID/` | brokers of a DLedger group, log in `data/`, a header before each record: read-only |
 """
 
@@ -64,15 +65,15 @@ PID_IN_ABORT = "a PID in abort"
 DLEDGER_PREFIX, DLEDGER_DATA = "dledger-", "data"
 ROCKSDB_FOLDER = "consumequeue_rocksdb"  # useSeparateStorePathForRocksdbCQ
 _ROCKSDB_NAMES = frozenset({CURRENT, "IDENTITY", "LOCK", "LOG"})
-_SURE_SIGNS = (CURRENT, "IDENTITY", "MANIFEST-")  # of a database, also beside the folders of topics
+_SURE_SIGNS = (CURRENT, "IDENTITY", "LOCK", "MANIFEST-")  # of a database, also beside the folders of topics
 _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), (".sst", ".log", ".dbtmp", ".blob")
 
 
 class Layout(Enum):
     """Where the queues and the log of a store are.
 
-    FILES: queues in files. COMBINED: in files and in RocksDB. ROCKSDB: only in RocksDB. DLEDGER: queues in files, and a
-    DLedger group writes the log.
+    FILES: queues in files. COMBINED: in files, which rmqctl reads, and in RocksDB. ROCKSDB: only in RocksDB. DLEDGER:
+    queues in files, and a DLedger group writes the log.
     """
 
     FILES = "files"
@@ -119,8 +120,9 @@ class StorePath:
             self.commitlogs = [*older, self.entries_in]
         self.layout = Layout.DLEDGER if self.entries_in is not None else _layout(self.storage.of_disk, root, conf)
         self.reads_databases = not isinstance(self.storage, RemoteStorage) and can_read_databases()
-        self._is_separate = self.layout is Layout.ROCKSDB and ROCKSDB_FOLDER in entries
-        self.reads_queues = self.layout is not Layout.ROCKSDB or (self.reads_databases and not self._is_separate)
+        is_separate = _is_separate(self.storage.of_disk, root)
+        self.queue_database_folder = ROCKSDB_FOLDER if is_separate else CONSUMEQUEUE  # its name
+        self.reads_queues = self.layout is not Layout.ROCKSDB or self.reads_databases
         if not (self.reads_queues or log_only):
             what = "a store with its queues in RocksDB"
             raise LayoutNotSupported(what, path=root_text(root), hint=self.hint_for_databases)
@@ -170,14 +172,11 @@ class StorePath:
             what = "a DLedger store: rmqctl does not change its log, which is the group's"
             hint = "`rmqctl rebuild` writes its queues and index anew"
             raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
-        may_refill = refills and self.layout is Layout.ROCKSDB and self.reads_queues
+        may_refill = refills and self.reads_databases
         if self.layout not in (Layout.FILES, Layout.DLEDGER) and not may_refill:
             what = f"its queues are in {self.layout.value}, and rmqctl writes no database"
-            hint = (
-                "`rmqctl recover`, `truncate` and `rebuild` let a start fill them"
-                if self.layout is Layout.ROCKSDB
-                else "`rmqctl verify` and `rmqctl dump` read its log, and its queues in files"
-            )
+            let = "`rmqctl recover`, `truncate` and `rebuild` let a start fill them"
+            hint = let if self.reads_databases else self.hint_for_databases
             raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
 
     def check_plain_log(self) -> None:
@@ -189,8 +188,9 @@ class StorePath:
 
     def _show_databases(self, conf: BrokerConf) -> None:
         shown = config_files(self.storage, self.part(CONFIG), self.config_databases)
+        if self.layout in (Layout.ROCKSDB, Layout.COMBINED):
+            self.queue_database = queue_files(self.storage, self.part(self.queue_database_folder), conf)
         if self.layout is Layout.ROCKSDB:
-            self.queue_database = queue_files(self.storage, self.part(CONSUMEQUEUE), conf)
             shown |= {self.part(CONSUMEQUEUE): self.queue_database} if self.queue_database else {}
         if shown:
             self.storage = ShownStorage(self.storage, shown)
@@ -198,12 +198,20 @@ class StorePath:
     @property
     def hint_for_databases(self) -> str:
         """Say how to have databases read that are not."""
-        if self._is_separate:  # useSeparateStorePathForRocksdbCQ
-            return (
-                f"queues in {ROCKSDB_FOLDER}/ alone are not read: `dump`, `trace` and `verify --level 1` read the log"
-            )
         is_here = not isinstance(self.storage, RemoteStorage)
         return install_extra("rocksdb") if is_here else "copy the store to this host"
+
+    @property
+    def database_files(self) -> list[str]:
+        """The names of the queues' files in RocksDB, also what is left of them."""
+        entries = self.storage.of_disk.listing(self.part(self.queue_database_folder))
+        return [entry.name for entry in entries if entry.kind is Kind.FILE and is_rocksdb_name(entry.name)]
+
+    @property
+    def is_refilled(self) -> bool:
+        """Return whether the next start fills the queues in RocksDB from the whole log."""
+        has_none = self.layout in (Layout.ROCKSDB, Layout.COMBINED) and self.queue_database is None
+        return has_none and self.has_abort and self.storage.entry(self.part(CHECKPOINT)).kind is Kind.MISSING
 
     @property
     def has_abort(self) -> bool:
@@ -287,8 +295,16 @@ def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Pa
     return root / wanted[0] / DLEDGER_DATA
 
 
+def _is_separate(storage: Storage, root: Path) -> bool:
+    if isinstance(storage, RemoteStorage):
+        return has_database(storage, root / ROCKSDB_FOLDER)
+    with suppress(OSError):
+        return any(map(is_rocksdb_name, (name for name, _ in storage.kinds(str(root / ROCKSDB_FOLDER)))))
+    return True  # who reads the database tells what cannot be read
+
+
 def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
-    is_separate, said = has_database(storage, root / ROCKSDB_FOLDER), conf.queues_in_both or conf.queues_in_rocksdb
+    is_separate, said = _is_separate(storage, root), conf.queues_in_both or conf.queues_in_rocksdb
     if isinstance(storage, RemoteStorage) and not (said or is_separate or has_database(storage, root / CONSUMEQUEUE)):
         return Layout.FILES  # each listing is a request, and no database of a remote store is read
     try:

@@ -33,6 +33,7 @@ from rmqctl.store.config.store_path import (
     CONFIG,
     INDEX,
     QUEUE_PARTS,
+    ROCKSDB_FOLDER,
     TIMER_LOG,
     TIMER_WHEEL,
 )
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from rmqctl.store.journal.manifest import Manifest, Moved, PreImage, Range
 
 STAGING, KEPT = "staging", "kept"
-_FOLDERS = (COMMITLOG, *QUEUE_PARTS, INDEX)
+_FOLDERS = (COMMITLOG, *QUEUE_PARTS, ROCKSDB_FOLDER, INDEX)
 _CONFIG_FILES = frozenset(CONFIG_FILES + CONFIG_FILES_OF_5)
 _TIMER_FILE = re.compile(rf"{TIMER_LOG}|{TIMER_WHEEL}(\.[0-9]{{1,19}})?|{CONFIG}/{TIMER_CHECK}")
 _KEPT_BYTES = re.compile(rf"{KEPT}/bytes-[0-9]{{1,9}}")

@@ -106,10 +106,11 @@ class RestartOutcome:
 def can_simulate(store: ReadOnlyStore, profile: Profile) -> bool:
     """Return whether a start of the store can be simulated.
 
-    That of a store with queues in files can, and of one with its queues in RocksDB for brokers of 5.3.2 and later.
+    That of a store with queues in files can, and of one with its queues in RocksDB for brokers of 5.3.2 and later. With
+    queues in both, it is a start that reads the files (combineCQPreferCQType=default).
     """
     if store.path.layout is not Layout.ROCKSDB:
-        return store.path.layout is Layout.FILES
+        return store.path.layout in (Layout.FILES, Layout.COMBINED)
     return store.path.reads_queues and start_rules(profile.version, store.conf.start).recovers_from_queues
 
 

@@ -83,12 +83,23 @@ class QueueFiles:
         """Return the units of a queue file that exists."""
         topic, queue_id, name = names
         first = int(name) // CQ_UNIT.size
-        last = self._last(topic, queue_id) or 0
-        key = _unit_key(topic, int(queue_id))
-        content = bytearray(_PRE_BLANK * min(last + 1 - first, self._per_file))
+        return self.units(topic, int(queue_id), first, min(self.end(topic, int(queue_id)), first + self._per_file))
+
+    def end(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset after a queue's last unit; 0 without the queue."""
+        return self._lasts.get(topic, {}).get(queue_id, -1) + 1
+
+    def has_only(self, prefix: str) -> bool:
+        """Return whether it has queues, and all of topics with this prefix."""
+        return bool(self._lasts) and all(topic.startswith(prefix) for topic in self._lasts)
+
+    def units(self, topic: str, queue_id: int, first: int, end: int) -> bytes:
+        """Return the units [first, end) of a queue as in a queue file."""
+        key, stop = _unit_key(topic, queue_id), min(self.end(topic, queue_id), end)
+        content = bytearray(_PRE_BLANK * (end - first))
         for at, value in self._database.rows(prefix=key, start=key + _OFFSET.pack(first)):
             queue_offset = int.from_bytes(at[len(key) :], "big", signed=True)
-            if queue_offset > last or queue_offset >= first + self._per_file:
+            if queue_offset >= stop:
                 break
             begin = (queue_offset - first) * CQ_UNIT.size
             content[begin : begin + CQ_UNIT.size] = value[: CQ_UNIT.size].ljust(CQ_UNIT.size, b"\0")

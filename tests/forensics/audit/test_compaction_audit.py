@@ -59,3 +59,12 @@ def test_verify_and_doctor_name_it(golden: Golden, rmqctl: Rmqctl) -> None:
     assert f"does not start: {U2}: compaction/compactionLog has no file of this name." in " ".join(said.split())
     assert said.startswith("not healthy: compaction-refused; ")
     assert "the next start fails" in said
+    restart = rmqctl("doctor", root, "-o", "json").document()["causes"][0]["restart"]
+    assert restart["refused"] == f"{U2}: compaction/compactionLog has no file of this name"
+
+
+def test_doctor_says_of_which_queue_consumers_get_nothing(golden: Golden, rmqctl: Rmqctl) -> None:
+    root = in_two_files(golden("broker-550"))
+    gone("compaction/compactionCq/cmpt/1")(root)
+    restart = rmqctl("doctor", root, "-o", "json").document()["causes"][0]["restart"]
+    assert "Consumers get nothing of the queue of compaction/compactionCq/cmpt/1." in restart["detail"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.forensics.survey.not_read import in_words, not_read
+from rmqctl.store.config import store_path
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Golden, Rmqctl
 from tests.support.databases import change_database
@@ -26,13 +27,23 @@ def words(root: Path) -> str:
         ("497-basic", ""),
         ("broker-533", ""),
         ("broker-550-rdbidx", ""),
-        ("550-combined-separate", "not read: consumequeue_rocksdb"),
-        ("550-combined-samedir", "not read: consumequeue"),
+        ("550-combined-separate", ""),
+        ("550-combined-samedir", ""),
         ("broker-550-dledger", ""),
     ],
 )
 def test_of_real_brokers(name: str, named: str, golden: Golden) -> None:
     assert words(golden(name)) == named
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("550-combined-separate", "consumequeue_rocksdb"), ("550-combined-samedir", "consumequeue")]
+)
+def test_queues_in_both_without_the_extra(
+    name: str, folder: str, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
+    assert words(golden(name)) == f"not read: {folder}, rocksdbstore"
 
 
 def test_half_messages_in_a_database(golden: Golden) -> None:

@@ -112,7 +112,7 @@ def command(
     check_store(opened, refills=True)
     if what == TIMERS:
         return rebuild_timers(opened, fingerprint, given)
-    if selected.queues and opened.path.layout is Layout.ROCKSDB:
+    if selected.queues and opened.path.layout in (Layout.ROCKSDB, Layout.COMBINED):
         return refill_queues(opened, fingerprint, selected, profile, given)
     check_can_ask(yes=given.yes or given.dry_run)
     warmed_up(partial(warm_up_kernels, opened.allocated))

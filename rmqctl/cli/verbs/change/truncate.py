@@ -131,7 +131,7 @@ def _plan(truncation: Truncation, store: ReadOnlyStore, profile: Profile | None,
     of_broker = profile or guess_profile(store)
     if store.path.layout is Layout.ROCKSDB:
         return refilled(store, plan, of_broker)
-    return with_next_start(store, with_timers(store, plan, threads), of_broker, {}, threads)
+    return refilled(store, with_next_start(store, with_timers(store, plan, threads), of_broker, {}, threads), of_broker)
 
 
 def _check_usage(to: int | None, *, dirty: bool) -> None:

@@ -41,7 +41,7 @@ from rmqctl.errors import outcome
 from rmqctl.format.sys_flag import TransactionType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rmqctl.forensics.dump import Dump
     from rmqctl.forensics.message_filter import Filter
@@ -318,6 +318,17 @@ def _remark_cut(physical_offset: int) -> None:
     remark(f"note: the log was cut at {physical_offset}, and is written again from there")
 
 
+def _remark_compacted(store: ReadOnlyStore, asked: Sequence[str]) -> None:
+    """Say what to do if compaction/ had no record of the topics."""
+    from rmqctl.store.config.config_file import TOPICS_CONFIG, compaction_topics
+
+    compacted = compaction_topics(store.config(TOPICS_CONFIG))
+    if not compacted:
+        remark("note: topics.json compacts no topic: leave out --compaction to print the log")
+    elif asked and not compacted.intersection(asked):
+        remark(f"note: compacted: {', '.join(sorted(compacted))}; leave out --compaction to print others from the log")
+
+
 def _remark_range(log: CommitLog, wanted: Filter) -> None:
     """Say when the log begins and ends, if the asked time is before or after."""
     from rmqctl.format.timestamp import rfc3339
@@ -358,6 +369,8 @@ def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, wanted: Filter
     )
     read = f"scanned {summary.bytes_scanned} bytes: {matching}"
     remark(read if asked.compaction else f"{read}, ok up to {summary.ok_up_to}; stopped at {summary.end}: {stopped}")
-    if not dump.matched and not dump.incomplete and not (asked.follow or asked.compaction):
+    if not dump.matched and asked.compaction:
+        _remark_compacted(store, asked.topics)
+    elif not dump.matched and not dump.incomplete and not asked.follow:
         _remark_range(store.commit_log, wanted)
     return int(outcome(incomplete=dump.incomplete or store.partly_read, findings=bool(dump.damages)))

@@ -16,6 +16,10 @@ from rmqctl.text import counted
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 UNIT_STEP = 1024
 EPOCHS_SHOWN = 8
+QUEUES_IN = {
+    "DLedger": "files; the log is a DLedger group's",
+    "files and RocksDB": "files, which are shown, and the same in RocksDB, which `verify` compares",
+}
 
 
 @click.command(
@@ -65,7 +69,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("store", document["store"]),
         ("written by", f"RocketMQ {version['guess']} (shown by: {', '.join(version['signs'])})"),
         ("  treated as", f"{version['profile']} by `append` and `recover`, unless --profile says otherwise"),
-        ("queues in", "files; the log is a DLedger group's" if document["layout"] == "DLedger" else document["layout"]),
+        ("queues in", QUEUES_IN.get(document["layout"], document["layout"])),
         *([("config in", f"RocksDB: {', '.join(databases)}")] if databases else []),
         ("lock", holder if lock["file"] else "no lock file"),
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down cleanly"),

@@ -125,8 +125,10 @@ def command(
     RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
 
     `trace` searches the index first. `trace` reads the log if the index is missing or incomplete, or if nothing is
-    found. If no store has the message, the exit code is 1. If nothing is found, the verdict says what was searched, and
-    what is known about the message. With --unresolved, the exit code is 1 if a message waits.
+    found. A message of a compacted topic (5.1 and later) that the log no longer has is found in compaction/, with its
+    place in compactionLog as PHYSICALOFFSET. If no store has the message, the exit code is 1. If nothing is found, the
+    verdict says what was searched, and what is known about the message. With --unresolved, the exit code is 1 if a
+    message waits.
     """
     from rmqctl.forensics.trace.document import document
     from rmqctl.forensics.trace.trace import Trace

@@ -32,15 +32,17 @@ def refill_queues(
     """
     from rmqctl.operations.repair.analysis import RecoveryPolicy
     from rmqctl.operations.repair.recovery_plan import plan_recovery
-    from rmqctl.operations.repair.refill import REFILL
+    from rmqctl.operations.repair.refill import REFILL, is_made_by_start
+    from rmqctl.store.config.store_path import QUEUE_PARTS
     from rmqctl.store.read.version_guess import guess_profile
 
     if selected.topic is not None:
         raise click.UsageError("the queues are in RocksDB, and a start fills all of them: leave out --topic")
     repair = plan_recovery(store, RecoveryPolicy(profile or guess_profile(store)), fingerprint).repair
     begin, (end, *_) = store.commit_log.min_offset, store.commit_log.end()
-    steps = tuple(step for step in repair.steps if step == REFILL)
-    plan = RepairPlan(begin, end, None, None, DataLoss(), (), steps, fingerprint=fingerprint)
+    of_queues = (step for step in repair.steps if is_made_by_start(step, QUEUE_PARTS))
+    steps = tuple(of_queues) if REFILL in repair.steps else ()
+    plan = RepairPlan(begin, end, None, None, DataLoss(), (), steps, fingerprint=fingerprint, placed=repair.placed)
 
     def show() -> None:
         if how.output == "json":

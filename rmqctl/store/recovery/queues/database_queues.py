@@ -12,21 +12,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqctl.format.columns import UNITS
+from rmqctl.format.cq_unit import PRE_BLANK_SIZE
 from rmqctl.kernels import queue_simulate
 from rmqctl.kernels.dispatch_scan import MULTI_DISPATCH
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
+from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.format.message import Message
     from rmqctl.format.profile import StartRules
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-    from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
@@ -34,22 +36,32 @@ if TYPE_CHECKING:
 class DatabaseQueue:
     """A queue with the queue offsets [min_offset, max_offset)."""
 
-    queue: UnitQueue | None  # its rows before the start
+    queue: ConsumeQueue | None  # its rows before the start
     said_min: tuple[int, int] | None  # physical offset and queue offset in its row `min`
     max_offset: int
     min_offset: int = 0
-    runs: list[range] = field(default_factory=list)  # queue offsets that the start dispatches
+    puts: list[Numbers] = field(default_factory=lambda: [np.zeros((1, 2), np.int64)])
+    """Runs [start, end) of queue offsets that the start dispatches."""
     cut_from: int | None = None  # max offset before the cut; None: no row was cut
     deleted: tuple[str, ...] = ()
 
-    def put(self, queue_offsets: Sequence[int]) -> None:
+    def put(self, queue_offsets: Numbers) -> None:
         """Put messages with these QUEUEOFFSETs, in log order."""
-        for at in queue_offsets:
-            if self.runs and self.runs[-1].stop == at:
-                self.runs[-1] = range(self.runs[-1].start, at + 1)
-            else:
-                self.runs.append(range(at, at + 1))
-        self.max_offset = queue_offsets[-1] + 1
+        jumps = np.flatnonzero(np.diff(queue_offsets) != 1) + 1
+        first, last = queue_offsets[np.append(0, jumps)], queue_offsets[np.append(jumps, 0) - 1]
+        self.puts.append(np.stack((first, last + 1), axis=1))
+        self.max_offset = int(queue_offsets[-1]) + 1
+
+    @property
+    def runs(self) -> Numbers:
+        """Return the runs [start, end) of `puts`, sorted and apart."""
+        if len(self.puts) > 1:
+            runs = np.concatenate(self.puts)
+            runs = runs[np.argsort(runs[:, 0])]
+            ends = np.maximum.accumulate(runs[:, 1])
+            begins = np.append(True, runs[1:, 0] > ends[:-1])
+            self.puts = [np.stack((runs[begins, 0], ends[np.append(begins[1:], True)]), axis=1)]
+        return self.puts[0]
 
     def cut(self, log_end: int, log_start: int) -> None:
         """End before the log's end, if the last row leads behind it.
@@ -72,11 +84,13 @@ class DatabaseQueue:
     @property
     def missing(self) -> int:
         """Return how many queue offsets from the min to the max offset have no row."""
-        kept = 0
-        for unit in self.queue.units(self.min_offset, self.max_offset) if self.queue else ():
-            kept += not unit.is_pre_blank and not any(unit.queue_offset in run for run in self.runs)
-        put = {at for run in self.runs for at in run if self.min_offset <= at < self.max_offset}
-        return self.max_offset - self.min_offset - kept - len(put)
+        found = int(np.diff(self.runs.clip(self.min_offset, min(self.max_offset, OFFSET_MAX))).sum())
+        for slot, data in self.queue.blocks(self.min_offset, self.max_offset) if self.queue else ():
+            units = np.frombuffer(data, UNITS)
+            is_blank = (units["physicalOffset"] == 0) & (units["size"] == PRE_BLANK_SIZE)
+            is_row = (units["physicalOffset"] >= 0) & (units["size"] > 0) & ~is_blank
+            found += int(np.count_nonzero(~self._is_put(slot + np.flatnonzero(is_row))))
+        return self.max_offset - self.min_offset - found
 
     def _min(self, log_start: int) -> tuple[int | None, int]:
         # the first physical offset (None: not known) and the min offset (correctMinCqOffset)
@@ -93,10 +107,16 @@ class DatabaseQueue:
 
     def _row(self, queue_offset: int) -> int | None:
         """Return the physical offset in a row; OFFSET_MAX in one that this start puts."""
-        if any(queue_offset in run for run in self.runs):
+        if self._is_put(np.array([queue_offset]))[0]:
             return OFFSET_MAX
         unit = self.queue.find(queue_offset) if self.queue else None
         return None if unit is None or unit.is_pre_blank else unit.physical_offset
+
+    def _is_put(self, queue_offsets: Numbers) -> Flags:
+        runs = self.runs
+        at = np.searchsorted(runs[:, 0], queue_offsets, "right") - 1
+        found: Flags = (at >= 0) & (queue_offsets < runs[at, 1])
+        return found
 
     def _search(self, low: int, wanted: int, *, finds_first: bool) -> int | None:
         # as the broker does (binarySearchInCQ), which goes on behind a row that is missing
@@ -133,7 +153,8 @@ class DatabaseQueues:
         database = self._store.path.queue_database
         try:
             self._end = database.dispatched_end if database is not None else 0
-            for key, queue in self._store.queues.items():
+            queues = self._store.queues.items()
+            for key, queue in ((key, queue) for key, queue in queues if isinstance(queue, ConsumeQueue)):
                 said_min = database.said_min(*key) if database is not None else None
                 self._queues[key] = DatabaseQueue(queue, said_min, queue.max_offset)
         except OSError as error:
@@ -160,7 +181,7 @@ class DatabaseQueues:
         self._end = int(messages[-1]["physical_offset"]) + int(messages[-1]["size"])
         messages = messages[queue_simulate.are_dispatched(messages)]
         for number in np.unique(messages["queue"]).tolist():
-            self._queue(self._builder.keys[number]).put(messages["queue_offset"][messages["queue"] == number].tolist())
+            self._queue(self._builder.keys[number]).put(messages["queue_offset"][messages["queue"] == number])
         if self._start.dispatches_to_lmq:
             for at in messages["physical_offset"][messages["traits"] & MULTI_DISPATCH != 0].tolist():
                 message = self._store.commit_log.message_at(at)
@@ -199,7 +220,7 @@ class DatabaseQueues:
 
     def _put(self, message: Message, first: int) -> None:
         for target in queue_destinations(message)[first:]:
-            self._queue((target.topic, target.queue_id)).put([target.queue_offset])
+            self._queue((target.topic, target.queue_id)).put(np.array([target.queue_offset]))
 
     def _queue(self, key: QueueKey) -> DatabaseQueue:
         return self._queues.setdefault(key, DatabaseQueue(None, None, 0))

@@ -18,6 +18,7 @@ import pytest
 from rmqctl.format.message import Blank, Damage
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.store.config import store_path
 from rmqctl.store.journal.transaction import undo_last
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -151,10 +152,14 @@ def test_what_makes_no_sense(arguments: list[str], code: int, said: str, golden:
     assert tree_hash(store) == before
 
 
-def test_layouts_that_are_not_supported(golden: Golden, rmqctl: Rmqctl) -> None:
+def test_queues_in_both_need_the_extra_for_databases(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
     store = golden("550-combined-samedir")
     before = tree_hash(store)
-    assert rmqctl("rebuild", store, "all", "--yes").code == 13
+    result = rmqctl("rebuild", store, "all", "--yes")
+    assert (result.code, "install the extra `rocksdb`" in result.err) == (13, True)
     assert tree_hash(store) == before
 
 
