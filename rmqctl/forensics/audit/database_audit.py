@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.system.rocksdb import damaged_logs, has_database
-from rmqctl.store.config.store_path import CONFIG, CONSUMEQUEUE, SIGN_OF_5_4
+from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4
 from rmqctl.store.read.consumers.pop_checkpoints import KV_FOLDER
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ def audit_databases(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding for each damaged MANIFEST and write-ahead log."""
     disk = store.storage.of_disk
     of_config = [f"{CONFIG}/{name}" for name in store.path.config_databases]
-    for name in (CONSUMEQUEUE, SIGN_OF_5_4, KV_FOLDER, *of_config) if store.path.reads_databases else ():
+    names = (store.path.queue_database_folder, SIGN_OF_5_4, KV_FOLDER, *of_config)
+    for name in names if store.path.reads_databases else ():
         folder = store.path.part(name)
         try:
             damaged = list(damaged_logs(disk, folder)) if has_database(disk, folder) else []

@@ -112,12 +112,15 @@ def test_recover_lets_a_start_fill_the_database(damage: str, name: str, golden: 
     assert tree_hash(root) == before
 
 
-def test_truncate_and_rebuild_do_so_too(golden: Golden, rmqctl: Rmqctl) -> None:
+def test_truncate_does_so_too(golden: Golden, rmqctl: Rmqctl) -> None:
     root = golden("550-combined-samedir")
     at = [json.loads(line)["physicalOffset"] for line in rmqctl("dump", root, "-o", "jsonl").out.splitlines()][100]
     truncated = rmqctl("truncate", root, "--to", at, "--yes", "-o", "json")
     assert (truncated.code, truncated.document()["actions"][-1]["action"]) == (3, "refill-queues")
     assert len(rmqctl("dump", root, "-o", "jsonl").rows()) == 100
+
+
+def test_rebuild_does_so_too(golden: Golden, rmqctl: Rmqctl) -> None:
     root = golden("550-combined-separate")
     gone(root / "consumequeue_rocksdb")
     assert rmqctl("rebuild", root, "queues", "--topic", TOPIC).code == 2
@@ -125,3 +128,12 @@ def test_truncate_and_rebuild_do_so_too(golden: Golden, rmqctl: Rmqctl) -> None:
     assert (rebuilt.code, [step["action"] for step in rebuilt.document()["actions"]]) == (3, ["refill-queues"])
     assert rmqctl("rebuild", root, "queues", "--yes").code == 0
     assert rmqctl("verify", root, "--level", "2").code == 0
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_damaged_manifest_is_named_in_either_folder(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    root = golden(name)
+    manifest = next((root / STORES[name]).glob("MANIFEST-*"))
+    write_at(manifest, 10, bytes([manifest.read_bytes()[10] ^ 0xFF]))
+    codes = {cause["code"] for cause in rmqctl("doctor", root, "-o", "json").document()["causes"]}
+    assert codes == {"database-damaged"}
