@@ -118,9 +118,12 @@ class StorePath:
         if self.entries_in is not None:
             older = [path for path in self.commitlogs if self.storage.entry(path).kind is not Kind.MISSING]
             self.commitlogs = [*older, self.entries_in]
-        self.layout = Layout.DLEDGER if self.entries_in is not None else _layout(self.storage.of_disk, root, conf)
+        disk = self.storage.of_disk
+        is_separate = self.entries_in is None and _is_separate(disk, root)
+        self.layout = (
+            Layout.DLEDGER if self.entries_in is not None else _layout(disk, root, conf, is_separate=is_separate)
+        )
         self.reads_databases = not isinstance(self.storage, RemoteStorage) and can_read_databases()
-        is_separate = _is_separate(self.storage.of_disk, root)
         self.queue_database_folder = ROCKSDB_FOLDER if is_separate else CONSUMEQUEUE  # its name
         self.reads_queues = self.layout is not Layout.ROCKSDB or self.reads_databases
         if not (self.reads_queues or log_only):
@@ -303,8 +306,8 @@ def _is_separate(storage: Storage, root: Path) -> bool:
     return True  # who reads the database tells what cannot be read
 
 
-def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
-    is_separate, said = _is_separate(storage, root), conf.queues_in_both or conf.queues_in_rocksdb
+def _layout(storage: Storage, root: Path, conf: BrokerConf, *, is_separate: bool) -> Layout:
+    said = conf.queues_in_both or conf.queues_in_rocksdb
     if isinstance(storage, RemoteStorage) and not (said or is_separate or has_database(storage, root / CONSUMEQUEUE)):
         return Layout.FILES  # each listing is a request, and no database of a remote store is read
     try:
