@@ -57,14 +57,16 @@ class RebuildTimers(NamedTuple):
     timers: tuple[TimerMessage, ...]  # in the order of the log
     last: TimerMessage | None  # the last message of the timer's queue
     queue_end: int  # of the timer's queue
+    removes_rows: bool = False  # of rocksdbstore/, which has nothing else
 
     def describe(self) -> str:
         """Return one line of text for people."""
-        return f"rebuild the timer's files, for {counted(len(self.timers), 'waiting message')}"
+        removed = ", and remove its database" if self.removes_rows else ""
+        return f"rebuild the timer's files, for {counted(len(self.timers), 'waiting message')}{removed}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the step as a dict for JSON."""
-        return {"action": "rebuild-timers", "messages": len(self.timers)}
+        return {"action": "rebuild-timers", "messages": len(self.timers), "removesDatabase": self.removes_rows}
 
 
 class RefillQueues(NamedTuple):

@@ -10,7 +10,7 @@ from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.store_path import SIGN_OF_5_4, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
-from rmqctl.store.read.timer_check import TIMER_CHECK_PATH, has_timer
+from rmqctl.store.read.timer_check import TIMER_CHECK_PATH, has_only_timers, has_timer
 from rmqctl.store.timer.timer_start import timer_start
 from rmqctl.text import counted
 
@@ -57,8 +57,9 @@ def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
             detail,
             topic=TIMER_TOPIC, queue_id=0, queue_offset=first.queue_offset, count=len(never),
         )  # fmt: skip
-    again -= len({row.physical_offset for row in start.rows}.difference(one.physical_offset for one in waiting))
-    if again > 0:  # rmqctl does not write the database
+    if not has_only_timers(store):  # rmqctl leaves the database
+        again -= len({row.physical_offset for row in start.rows}.difference(one.physical_offset for one in waiting))
+    if again > 0:
         detail = f"{counted(again, 'message')} of the timer would be delivered again"
         yield Finding(REPEATED, TIMER_CHECK_PATH, None, detail, topic=TIMER_TOPIC, queue_id=0, count=again)
 

@@ -7,6 +7,8 @@ and nothing else (asked of 5.5.0):
   queue's last message has a unit, too; its second is over if it does not wait.
 - lastReadTimeMs is the first second with a unit, and the units of what is overdue are in the last three days: a broker
   passes over seconds that are more than 7 days ago.
+- Rows of timerRocksDBEnable that lead to delivered messages go, with their database: a broker makes a new one, and goes
+  on in the timer's queue where the files end.
 - What is due in more than 7 days gets a unit that makes the broker store it again before (a roll), as the wheel has 14
   days.
 """
@@ -29,17 +31,18 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import RebuildTimers, Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE
-from rmqctl.store.config.store_path import CONFIG, TIMER_LOG, TIMER_WHEEL
+from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.journal.changes import Delete, Install
 from rmqctl.store.read.timer_check import (
     TIMER_CHECK,
     TIMER_CHECK_PATH,
     TIMER_CHECK_SIZE,
+    has_only_timers,
     has_timer,
     timer_check,
-    timer_database,
 )
+from rmqctl.store.timer.timer_message import MS_MAX
 from rmqctl.store.timer.timer_start import END, log_file_size, timer_start, to_deliver
 from rmqctl.store.timer.timer_units import (
     BLANK_MAGIC,
@@ -78,9 +81,13 @@ def timer_step(store: ReadOnlyStore, planned: ReadOnlyStore, end: int, threads: 
     if not has_timer(store):
         return None
     timers = timers_by_log(planned, end, threads)
-    start, queue = timer_start(planned, now_ms), planned.queue(TIMER_TOPIC, 0)
+    start, queue, waiting = timer_start(planned, now_ms), planned.queue(TIMER_TOPIC, 0), timers.waiting()
     by_rows = {(row.physical_offset, row.size) for row in start.rows}  # these come without files
-    waiting, start.rows = [one for one in timers.waiting() if (one.physical_offset, one.size) not in by_rows], []
+    removes_rows = not by_rows <= {(one.physical_offset, one.size) for one in waiting} and has_only_timers(planned)
+    if not removes_rows:
+        waiting, start.rows = [one for one in waiting if (one.physical_offset, one.size) not in by_rows], []
+    if queue is not None and start.queue_offset < queue.max_offset:
+        start.now_ms, start.is_slow = MS_MAX, True  # the most that can come
     never, again = left_and_repeated(waiting, list(to_deliver(planned, start)))
     is_read = queue is not None or timers.last is None or start.queue_offset > timers.last.queue_offset
     behind = sum(unit.physical_offset >= end for unit in start.units)
@@ -91,7 +98,7 @@ def timer_step(store: ReadOnlyStore, planned: ReadOnlyStore, end: int, threads: 
     queue_end = max(timers.last.queue_offset + 1 if timers.last else 0, queue.max_offset if queue else 0)
     words += [f"{counted(behind, 'unit')} of {TIMER_LOG} would lead behind the log's end"] if behind else []
     why = start.refused or " and ".join(words) or f"the queue of {TIMER_TOPIC} would be read again"
-    return Step(RebuildTimers(tuple(waiting), timers.last, queue_end), why)
+    return Step(RebuildTimers(tuple(waiting), timers.last, queue_end, removes_rows), why)
 
 
 def with_timers(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> RepairPlan:
@@ -100,7 +107,7 @@ def with_timers(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> RepairP
     The log is read once if the store has timers. Timer files that cannot be read are left alone.
     """
     try:
-        if not has_timer(store) or timer_database(store) is not None:
+        if not has_timer(store):
             return plan
         with closing(planned_store(store, plan.steps)) as planned:
             step = timer_step(store, planned, plan.max_phy_offset, threads)
@@ -140,6 +147,8 @@ def timer_changes(store: ReadOnlyStore, action: RebuildTimers, staging: Path, no
     for entry in store.storage.listing(store.path.root):
         if SNAPSHOT.fullmatch(entry.name):
             yield Delete(entry.name)
+    if action.removes_rows:  # not the folder, a sign of 5.4
+        yield from (Delete(f"{SIGN_OF_5_4}/{one.name}") for one in store.storage.listing(store.path.part(SIGN_OF_5_4)))
     yield from (Install(path, staging, path) for path in (TIMER_LOG, TIMER_WHEEL, TIMER_CHECK_PATH))
 
 

@@ -11,10 +11,10 @@ journal that it writes or reads.
 
 QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits, in `index` of any number of
 digits. CONFIG is `config/NAME` or `config/NAME.bak`, where NAME is a config file of a broker. TIMER is `timerlog`,
-`timerwheel`, its snapshot `timerwheel.N` or `config/timercheck`. Log files are also allowed in a log folder that the
-user named; outside the store, their path is absolute. In the journal's folder, kept files are `kept/bytes-N` or
-`kept/moved-N`, and staged files are below `staging`. A file of kept bytes has exactly the size that journal.json
-gives.
+`timerwheel`, its snapshot `timerwheel.N`, `config/timercheck` or a path below `rocksdbstore`. Log files are also
+allowed in a log folder that the user named; outside the store, their path is absolute. In the journal's folder, kept
+files are `kept/bytes-N` or `kept/moved-N`, and staged files are below `staging`. A file of kept bytes has exactly the
+size that journal.json gives.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from rmqctl.store.config.store_path import (
     INDEX,
     QUEUE_PARTS,
     ROCKSDB_FOLDER,
+    SIGN_OF_5_4,
     TIMER_LOG,
     TIMER_WHEEL,
 )
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from rmqctl.store.journal.manifest import Manifest, Moved, PreImage, Range
 
 STAGING, KEPT = "staging", "kept"
-_FOLDERS = (COMMITLOG, *QUEUE_PARTS, ROCKSDB_FOLDER, INDEX)
+_FOLDERS = (COMMITLOG, *QUEUE_PARTS, ROCKSDB_FOLDER, INDEX, SIGN_OF_5_4)
 _CONFIG_FILES = frozenset(CONFIG_FILES + CONFIG_FILES_OF_5)
 _TIMER_FILE = re.compile(rf"{TIMER_LOG}|{TIMER_WHEEL}(\.[0-9]{{1,19}})?|{CONFIG}/{TIMER_CHECK}")
 _KEPT_BYTES = re.compile(rf"{KEPT}/bytes-[0-9]{{1,9}}")

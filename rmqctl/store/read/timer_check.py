@@ -11,11 +11,12 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.layout import Field, Layout
-from rmqctl.logfile.system.rocksdb import has_rows
+from rmqctl.logfile.system.rocksdb import DEFAULT_FAMILY, has_rows
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import config_file
 from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4, TIMER_LOG
-from rmqctl.store.rocksdb.message_rows import TIMER
+from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.rocksdb.message_rows import TIMER, TRANS
 
 if TYPE_CHECKING:
     from rmqctl.logfile.system.rocksdb import Database
@@ -55,8 +56,8 @@ class TimerCheck(NamedTuple):
 def has_timer(store: ReadOnlyStore) -> bool:
     """Return whether a broker kept timer messages of this store.
 
-    If no database shows it, timerlog has files, or timercheck a lastTimerLogFlushPos, or timercheck exists and the
-    database in rocksdbstore/ has nothing. Raises OSError.
+    If no database shows it, timerlog has files, or timercheck a lastTimerLogFlushPos, or the database in rocksdbstore/
+    has nothing and timercheck or the timer's queue exists. Raises OSError.
     """
     storage, root = store.storage, store.path.root
     if timer_database(store) is not None:
@@ -66,7 +67,8 @@ def has_timer(store: ReadOnlyStore) -> bool:
         return True
     if timer_check(store).last_timer_log_flush_pos != 0:
         return True
-    return storage.entry(root / TIMER_CHECK_PATH).kind is Kind.FILE and not has_rows(storage, root / SIGN_OF_5_4)
+    is_left = storage.entry(root / TIMER_CHECK_PATH).kind is Kind.FILE or store.queue(TIMER_TOPIC, 0) is not None
+    return is_left and not has_rows(storage, root / SIGN_OF_5_4)
 
 
 def timer_database(store: ReadOnlyStore) -> Database | None:
@@ -78,6 +80,15 @@ def timer_database(store: ReadOnlyStore) -> Database | None:
     database = store.path.message_database if said is not False else None
     is_used = said or (database is not None and next(database.rows(TIMER), None) is not None)
     return database if is_used else None
+
+
+def has_only_timers(store: ReadOnlyStore) -> bool:
+    """Return whether the timers' database has no rows of index and transactions.
+
+    A broker makes them only when it dispatches the log again. Raises OSError.
+    """
+    database = timer_database(store)
+    return database is not None and all(next(database.rows(one), None) is None for one in (DEFAULT_FAMILY, TRANS))
 
 
 def timer_check(store: ReadOnlyStore) -> TimerCheck:

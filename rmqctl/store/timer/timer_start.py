@@ -7,7 +7,9 @@ The rules are those of TimerMessageStore.recover and dequeue (5.0.0 to 5.5.1):
 2. Every second from lastReadTimeMs on is delivered in turn: the wheel leads to the last unit of the second, and each
    unit to the one before.
 3. The timer's queue is read from the message of timerlog's last unit on, or from masterTimerQueueOffset if that is
-   less: these messages get new units, and what is due at once is delivered at once.
+   less: these messages get new units. As soon as the broker's other services run, what is due is delivered at once
+   instead, also if another message deletes it: one that deletes has an effect only where it gets a unit. The broker
+   starts to read before that: 26 messages of a killed store all got units, of 359 hardly any.
 
 A second (timerPrecisionMs) more than 7 days ago is passed over.
 
@@ -16,7 +18,7 @@ With timerRocksDBEnable (5.5.0), 3. is left out, and beside 1. and 2.:
 4. The database's rows are delivered from timeline_checkpoint on, however late they are. A broker writes that row when
    it delivers a message: without it, what was due more than 10 s before the start is never delivered.
 5. The timer's queue is read from sys_topic_scan_offset_checkpoint on, or from where the files end if that is more.
-   What is due at once is delivered at once, also if a later message deletes it; the other messages get rows.
+   What is due within a second (timerRocksDBPrecisionMs) is always delivered at once, the other messages get rows.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 NO_TIMELINE_MS = 10_000
+ROWS_SOON_MS = 1000  # timerRocksDBPrecisionMs: a row is due that much before its time
 LATE_SLOTS = 7 * 86_400 - 60  # a broker passes over slots that are longer ago
 BLOCK = 52 * 80_000  # bytes of timerlog that are read at once
 QUEUE_OFFSETS_TRIED = 20_000  # TimerMessageStore.reviseQueueOffset
@@ -84,6 +87,7 @@ class TimerStart:
     log_end: int = 0  # bytes of timerlog that the start keeps
     queue_offset: int = 0  # from here on, the timer's queue is read again
     units: list[TimerUnit] = field(default_factory=list)  # by second, each second in the order of timerlog
+    is_slow: bool = False  # the broker's other services run before the timer's queue is read again
     in_database: bool = False  # with timerRocksDBEnable
     rows: list[TimerUnit] = field(default_factory=list)  # of the database
 
@@ -141,7 +145,7 @@ def to_deliver(store: ReadOnlyStore, start: TimerStart) -> Iterator[TimerMessage
     if start.refused:
         return
     log, queue = store.commit_log, store.queue(TIMER_TOPIC, 0)
-    found: list[tuple[TimerMessage, bool]] = []  # and whether it comes at once if it is due, deleted or not
+    found: list[tuple[TimerMessage, bool]] = []  # and whether it comes at once if it is due
     for unit in (*start.units, *start.rows):
         message = log.message_at(unit.physical_offset)
         if message is not None and message.size == unit.size:
@@ -151,13 +155,14 @@ def to_deliver(store: ReadOnlyStore, start: TimerStart) -> Iterator[TimerMessage
         for cq_unit in queue.units(max(begin, start.queue_offset), end):
             message = log.message_at(cq_unit.physical_offset)
             if message is not None:
-                found.append((timer_message(message, cq_unit.queue_offset), start.in_database))
-    deleted = {(timer.due_ms, timer.deletes) for timer, _ in found}
-    for timer, comes_first in found:
-        if timer.due_ms is None or not timer.is_deliverable:
-            continue
-        is_late = comes_first and timer.due_ms < start.now_ms  # a roll, too, comes before what deletes it
-        if is_late or deleted.isdisjoint((timer.due_ms, key) for key in timer.delete_keys):
+                found.append((timer_message(message, cq_unit.queue_offset), start.in_database or start.is_slow))
+    precision = store.conf.timer_precision_ms
+    soon_ms = start.now_ms + ROWS_SOON_MS if start.in_database else start.now_ms // precision * precision
+    late = [is_first and (timer.due_ms or 0) < soon_ms for timer, is_first in found]
+    deleted = {(timer.due_ms, timer.deletes) for (timer, _), is_late in zip(found, late, strict=True) if not is_late}
+    for (timer, _), is_late in zip(found, late, strict=True):
+        is_left = is_late or deleted.isdisjoint((timer.due_ms, key) for key in timer.delete_keys)
+        if timer.is_deliverable and is_left:
             yield timer
 
 

@@ -80,6 +80,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], dict[str, int]]] = {
     "both gone": (gone("timerlog", "timerwheel"), {MISSING: WAITING}),
     "timerwheel gone": (gone("timerwheel"), {}),  # a start makes it anew from timerlog
     "timercheck gone": (gone(CHECK), {REPEATS: 945}),
+    "all gone": (gone("timerlog", "timerwheel", CHECK), {REPEATS: 460}),  # 5.5.0 reads the timer's queue from its begin
     "timercheck ahead": (ahead, {NEVER: WAITING}),
     "bad magic": (inverted(LOG, UNIT + 12, 4), {NEVER: WAITING}),
     "bad size": (inverted(LOG, UNIT, 4), {NEVER: WAITING}),
@@ -160,6 +161,35 @@ def test_where_nothing_leads_is_said(golden: Golden, rmqctl: Rmqctl) -> None:
     assert f"next: rmqctl rebuild {root} timers --yes" in doctor.out
     assert rmqctl("queue", root, "timed", 1, "--timer").code == 2
     assert rmqctl("rebuild", root, "timers", "--all-topics").code == 2
+
+
+def test_a_late_start_delivers_what_another_message_deletes(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it reads both again, and not in its first moments: 5.5.0 did so with 12 of 33, killed before a flush."""
+    root, due_ms = golden("broker-550"), SOON_NS // 10**6 + HOUR_MS
+    put = {"TIMER_OUT_MS": str(due_ms), "REAL_TOPIC": "timed", "REAL_QID": "1", "UNIQ_KEY": "u"}
+    deleting = put | {"UNIQ_KEY": "v", "TIMER_DEL_UNIQKEY": "timed+u"}
+    lines = [{"topic": TIMER_TOPIC, "queueId": 0, "body": "x", "properties": one} for one in (put, deleting)]
+    asked = root.parent / "lines.jsonl"
+    asked.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert rmqctl("append", root, "--from", asked, "--with-system-topics").code == 0
+
+    def is_delivered(now_ms: int, is_slow: bool = True) -> bool:
+        store = ReadOnlyStore(root)
+        start = timer_start(store, now_ms)
+        start.is_slow = is_slow
+        keys = {one.unique_key for one in to_deliver(store, start)}
+        store.close()
+        return "u" in keys
+
+    assert (is_delivered(due_ms), is_delivered(due_ms + 1000)) == (False, True)
+    assert not is_delivered(due_ms + 1000, is_slow=False)
+    monkeypatch.setattr(time, "time_ns", lambda: SOON_NS + 2 * HOUR_MS * 10**6)
+    assert "1 deleted message can come, too, as a start reads them again" in rmqctl("queue", root, "--timer").err
+    assert rmqctl("recover", root, "--yes").code == 3
+    assert (is_delivered(due_ms), is_delivered(due_ms + 1000)) == (False, False)
+    assert "can come" not in rmqctl("queue", root, "--timer").err
 
 
 def linked(name: str) -> Callable[[Path], None]:

@@ -20,7 +20,7 @@ from rmqctl.forensics.groups.waiting_timers import timers_by_log
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from rmqctl.store.timer.timer_message import MS_MAX, TimerMessage
+from rmqctl.store.timer.timer_message import MS_MAX, TimerMessage, timer_message
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
 from tests.conftest import Golden, Rmqctl, tree_hash, unpack
 from tests.support.databases import timer_row, write_database
@@ -117,6 +117,28 @@ def test_rebuild_writes_files_for_what_no_row_leads_to(root: Path, rmqctl: Rmqct
     assert sorted(one.physical_offset for one in to_deliver(store, start)) == overdue
     store.close()
     assert rmqctl("rebuild", root, "timers", "--dry-run").code == 0
+
+
+def test_rebuild_removes_rows_that_lead_to_delivered_messages(root: Path, rmqctl: Rmqctl) -> None:
+    """Of 5.5.0 that was killed in the minutes before it flushed them: each waiting message came once then."""
+    waiting, end = timers(root)
+    store = ReadOnlyStore(root)
+    delivered = store.commit_log.message_at(next(store.queues[TIMER_TOPIC, 0].units(0, 1)).physical_offset)
+    store.close()
+    assert delivered is not None
+    rows = [timer_message(delivered, 0), *waiting[:10]]
+    write(root, rows, timeline_checkpoint=1, sys_topic_scan_offset_checkpoint=waiting[9].queue_offset + 1)
+    read_from(root, end)
+    assert found(root)[REPEATS] == 1
+    before = tree_hash(root)
+    assert rmqctl("recover", root, "--yes").code == 3
+    assert found(root, IN_DATABASE) == found(root) == {}
+    assert list((root / "rocksdbstore").iterdir()) == []
+    store = ReadOnlyStore(root, IN_DATABASE)
+    assert sorted(to_deliver(store, timer_start(store, SOON_MS))) == waiting
+    store.close()
+    assert rmqctl("undo", root, "--yes").code == 0
+    assert tree_hash(root) == before
 
 
 def test_an_empty_database_delivers_all_again(root: Path) -> None:

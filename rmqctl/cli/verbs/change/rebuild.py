@@ -100,7 +100,8 @@ def command(
 
     `rebuild STORE timers` writes timerlog/, timerwheel and config/timercheck of 5.x anew, for the messages of
     rmq_sys_wheel_timer without a delivered copy in the log. A broker then delivers each of them once. What is overdue
-    comes at once. If the files lead to all of them already, there is nothing to do.
+    comes at once. If the files lead to all of them already, there is nothing to do. With timerRocksDBEnable, the
+    database in rocksdbstore/ is removed if it would deliver messages again, and has no index and no transactions.
     """
     if what == TIMERS and (asked != RebuildOptions() or resume):
         raise click.UsageError("--topic, --queue, --all-topics and --resume are for queues: the timer has one queue")
