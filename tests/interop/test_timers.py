@@ -23,12 +23,12 @@ SIZES = Geometry(commitlog_file_size=1 << 18, queue_file_units=300, index_slots=
 SETTINGS = {"timerRollWindowSlot": "20", "mappedFileSizeTimerLog": "8192"}  # rolls within seconds, and several files
 
 
-@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
-def test_each_waiting_message_comes_once(version: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+@pytest.mark.parametrize(("version", "more"), [("5.3.3", {}), ("5.5.0", {}), ("5.5.0", {"timerRocksDBEnable": "true"})])
+def test_each_waiting_message_comes_once(version: str, more: dict[str, str], tmp_path: Path, rmqctl: Rmqctl) -> None:
     """One broker writes, and dies; copies of its store are left alone, cut, and robbed of the timer's files."""
-    real, stores = RealRocketMQ(version, timeout=300), {}
+    real, stores, settings = RealRocketMQ(version, timeout=300), {}, SETTINGS | more
     died = tmp_path / "died"
-    deleted = real.timers(died, COUNT, 8, geometry=SIZES, settings=SETTINGS)
+    deleted = real.timers(died, COUNT, 8, geometry=SIZES, settings=settings)
     sent = {f"timer{number}" for number in range(COUNT)}
     before = delivered(died)
     assert 0 < len(before) < COUNT
@@ -37,17 +37,18 @@ def test_each_waiting_message_comes_once(version: str, tmp_path: Path, rmqctl: R
     rmtree(stores["rebuilt"] / "timerlog")
     (stores["rebuilt"] / "timerwheel").unlink()
     conf = tmp_path / "broker.conf"
-    conf.write_text("mappedFileSizeTimerLog=8192\n", encoding="ascii")
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="ascii")
     assert rmqctl("rebuild", stores["rebuilt"], "timers", "--broker-conf", conf, "--yes").code == 3
     cut_at = half_way(died)
-    assert rmqctl("truncate", stores["cut"], "--to", cut_at, "--yes").code == 3
+    assert rmqctl("truncate", stores["cut"], "--to", cut_at, "--broker-conf", conf, "--yes").code == 3
     kept = delivered(stores["cut"])
-    to_come = Counter(row["keys"] for row in rmqctl("queue", stores["left"], "--timer", "-o", "jsonl").rows())
+    listed = rmqctl("queue", stores["left"], "--timer", "--broker-conf", conf, "-o", "jsonl").rows()
+    to_come = Counter(row["keys"] for row in listed)
     given = timer_keys(stores["cut"])
     waiting = {key for key in given if key.replace("timer", "delete") not in given and key.startswith("timer")}
 
     def run(store: Path) -> None:
-        real.timers(store, 0, ALL_DUE_S, geometry=SIZES, settings=SETTINGS)
+        real.timers(store, 0, ALL_DUE_S, geometry=SIZES, settings=settings)
 
     with ThreadPoolExecutor() as brokers:
         list(brokers.map(run, stores.values()))
