@@ -11,7 +11,7 @@ from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.store_path import SIGN_OF_5_4, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.read.timer_check import TIMER_CHECK_PATH, has_only_timers, has_timer
-from rmqctl.store.timer.timer_start import timer_start
+from rmqctl.store.timer.timer_start import refused_file, timer_start
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
     The start is one in time: a message that a broker only passes over because it is more than 7 days late is no
     finding. `last_ms` is the newest store time of the log (ms since 1970). Raises OSError.
     """
+    path, refused = refused_file(store)
+    if refused:  # also without timer messages: 5.x always has a timerwheel
+        yield Finding("timer-file-length", path, None, f"{refused}: no broker with timerWheelEnable starts")
+        return
     if not has_timer(store) or store.queue(TIMER_TOPIC, 0) is None:
         return
     start = timer_start(store)
-    if start.refused:
-        yield Finding("timer-file-length", start.path, None, f"{start.refused}: no broker with timerWheelEnable starts")
-        return
     waiting = timers_by_queues(store, last_ms).waiting()
     never, again = left_and_repeated(waiting, to_come(store, start))
     if never:

@@ -166,6 +166,15 @@ def to_deliver(store: ReadOnlyStore, start: TimerStart) -> Iterator[TimerMessage
             yield timer
 
 
+def refused_file(store: ReadOnlyStore) -> tuple[str, str]:
+    """Return a file that no broker with a timer loads, and why.
+
+    Both are empty without one. Raises OSError.
+    """
+    with closing(_timer_log(store)) as log:
+        return _refused(store, log, timer_check(store).last_timer_log_flush_pos)
+
+
 def log_file_size(store: ReadOnlyStore) -> int | None:
     """Return the size of timerlog's files in bytes.
 
@@ -189,7 +198,6 @@ def _timer_log(store: ReadOnlyStore) -> MappedFileQueue:
 
 
 def _refused(store: ReadOnlyStore, log: MappedFileQueue, flushed: int) -> tuple[str, str]:
-    """Return a file that no broker loads, and why; both are empty without one."""
     wheel = store.storage.entry(store.path.root / TIMER_WHEEL)
     if wheel.kind is Kind.FILE and wheel.size not in (0, WHEEL_SIZE):
         return TIMER_WHEEL, f"it has {wheel.size} bytes instead of {WHEEL_SIZE}"

@@ -113,6 +113,18 @@ def test_damage_is_found_and_mended(name: str, golden: Golden, rmqctl: Rmqctl) -
     assert tree_hash(root) == before
 
 
+def test_a_start_needs_a_whole_wheel_without_timers_too(golden: Golden, rmqctl: Rmqctl) -> None:
+    """5.3.3 and 5.5.0 write a timerwheel at their first start, and refuse one that is cut."""
+    root = golden("broker-533")
+    os.truncate(root / WHEEL, 38_707_199)
+    assert [(one.code, one.path) for one in found(root)] == [(LENGTH, WHEEL)]
+    assert "next: rmqctl rebuild" in rmqctl("doctor", root).out
+    assert rmqctl("rebuild", root, "timers", "--yes").code == 3
+    assert found(root) == []
+    os.truncate(root / WHEEL, 0)  # written anew
+    assert found(root) == []
+
+
 def test_a_cut_of_the_log_takes_the_timer_along(golden: Golden, rmqctl: Rmqctl) -> None:
     """Delivered copies behind the cut are gone, and their messages wait again."""
     root = golden("broker-550")
