@@ -11,6 +11,7 @@ import re
 import signal
 import threading
 import time
+from collections import deque
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ from rmqctl.logfile.system.storage import Entry, Kind, Storage
 from rmqctl.scratch import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 CURRENT = "CURRENT"  # each database has this file
 DEFAULT_FAMILY = "default"
@@ -80,6 +81,22 @@ class Database:
             else:
                 return
 
+    def damage_besides(self, read: Container[str]) -> str:
+        """Read the families that are not in `read`, and say what is lost.
+
+        The text is empty if nothing is. If MANIFEST was cut, it does not name all tables, and their rows are lost.
+        Beside a running broker, such tables can be old or new ones.
+        """
+        try:
+            for family in self._families:
+                if family not in read:
+                    deque(self.rows(family), maxlen=0)
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        named = {table["name"].removeprefix("/") for table in self._database.live_files()}
+        lost = ", ".join(name for name in self._listed if name.endswith(".sst") and name not in named)
+        return f"MANIFEST does not name {lost}: the rows are lost" if lost else ""
+
     def rows(
         self, family: str = DEFAULT_FAMILY, prefix: bytes = b"", start: bytes = b""
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -117,10 +134,12 @@ class Database:
             raw.set_wal_recovery_mode(rocksdict.DBRecoveryMode.skip_any_corrupted_record())
         tables.set_bloom_filter(_BITS_OF_BROKER, block_based=False)  # else no damage to a filter is found
         raw.set_block_based_table_factory(tables)
+        self._listed: list[str] = []
         with TemporaryDirectory(dir=temporary_folder(), ignore_cleanup_errors=True) as links:
             for entry in storage.listing(self._folder):
                 if entry.kind is Kind.FILE and _READ.fullmatch(entry.name):
                     Path(links, entry.name).symlink_to(entry.path.absolute())
+                    self._listed.append(entry.name)
             self._links = links
             with self._named(), _ended_by_signals():
                 names = rocksdict.Rdict.list_cf(links, raw)

@@ -9,7 +9,10 @@ from rmqctl.forensics.doctor.next_start import OF_LOG, OF_QUEUES
 from rmqctl.logfile.system.remote_storage import is_remote
 from rmqctl.operations.doctor.surroundings import usual_size
 from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
+from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
+from rmqctl.store.read.consumers.pop_checkpoints import KV_FOLDER
+from rmqctl.store.rocksdb.config_files import LAYOUTS
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -158,6 +161,8 @@ COMMANDS = {
     ),
     ("rmqctl dump {target} --compaction --damaged", COMPACTED),
 )  # fmt: skip
+# databases that no repair changes
+UNWRITTEN = frozenset({KV_FOLDER, SIGN_OF_5_4, *(f"{CONFIG}/{name}" for layout in LAYOUTS for name in layout)})
 OF_INDEX = frozenset({"index-gone", "index-damaged"})
 KEEP_GOING = " --keep-going"
 APPENDS = "| rmqctl append "
@@ -309,6 +314,8 @@ class Prescriber:
     def _is_mended(self, group: Group) -> bool:
         # whether the repair removes all findings of a code in `group.findings`, if any
         leaves = self._plan.repair.leaves if self._plan is not None else {}
+        if UNWRITTEN.issuperset(group.subjects) and group.subjects:
+            return False
         return not all(leaves.get(finding.code, 0) for finding in group.findings) or not group.findings
 
     def _code(self, group: Group) -> str:

@@ -31,7 +31,7 @@ LAYOUTS = (V1, SINGLE, V2)
 TOPICS, GROUPS, OFFSETS = "topics.json", "subscriptionGroup.json", "consumerOffset.json"
 SHOWN = (TOPICS, GROUPS, OFFSETS)
 _TABLES = {TOPICS: "topicConfigTable", GROUPS: "subscriptionGroupTable", OFFSETS: "offsetTable"}
-_FAMILIES = {TOPICS: "topic", GROUPS: "subscriptionGroup", OFFSETS: "consumerOffset"}  # of SINGLE
+FAMILIES = {TOPICS: "topic", GROUPS: "subscriptionGroup", OFFSETS: "consumerOffset"}  # of SINGLE
 _OWN_DATABASES = dict(zip(_TABLES, V1, strict=True))
 _TABLES_OF_V2 = {TOPICS: 3, GROUPS: 4, OFFSETS: 1}
 _JSON = b"\1"
@@ -46,7 +46,7 @@ class ConfigFiles:
     def __init__(self, opened: Callable[[str], Database], layout: tuple[str, ...]) -> None:
         self._opened = opened
         self._layout = layout
-        self._known: dict[str, bytes] = {}
+        self._known: dict[str, bytes | OSError] = {}
 
     def hides(self, names: tuple[str, ...]) -> bool:
         """Return whether a name is one of the files, or its `.bak`."""
@@ -64,10 +64,19 @@ class ConfigFiles:
         """Return the JSON text of a file."""
         name = names[0]
         if name not in self._known:
-            rows = _offsets(self._rows(name)) if self._layout == V2 and name == OFFSETS else self._rows(name)
-            entries = {key.decode("utf-8", "replace"): self._entry(name, key, text) for key, text in rows}
-            self._known[name] = json.dumps({_TABLES[name]: entries}).encode()
-        return self._known[name]
+            try:
+                self._known[name] = self._read(name)
+            except OSError as error:  # each try to open a damaged database takes a second
+                self._known[name] = error
+        known = self._known[name]
+        if isinstance(known, OSError):
+            raise known
+        return known
+
+    def _read(self, name: str) -> bytes:
+        rows = _offsets(self._rows(name)) if self._layout == V2 and name == OFFSETS else self._rows(name)
+        entries = {key.decode("utf-8", "replace"): self._entry(name, key, text) for key, text in rows}
+        return json.dumps({_TABLES[name]: entries}).encode()
 
     def _rows(self, name: str) -> Iterator[tuple[bytes, bytes]]:
         """Yield what the rows of a table have: a name, and the JSON of its entry."""
@@ -81,7 +90,7 @@ class ConfigFiles:
             return
         single = self._layout == SINGLE
         database = self._opened(SINGLE[0] if single else _OWN_DATABASES[name])
-        for key, value in database.rows(_FAMILIES[name] if single else DEFAULT_FAMILY):
+        for key, value in database.rows(FAMILIES[name] if single else DEFAULT_FAMILY):
             yield key, value
 
     def _entry(self, name: str, key: bytes, text: bytes) -> Any:
@@ -93,7 +102,7 @@ class ConfigFiles:
                 return entry
         except (ValueError, RecursionError, KeyError, TypeError):
             pass
-        what = f"{OF_ROCKSDB}the row {key[:64]!r} of {_FAMILIES[name]} is no JSON object"
+        what = f"{OF_ROCKSDB}the row {key[:64]!r} of {FAMILIES[name]} is no JSON object"
         raise OSError(errno.EIO, what)
 
 

@@ -15,7 +15,8 @@ from rmqctl.forensics.verify import LEVEL_QUEUES, Verification, verify
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import GOLDEN_NAMES, Golden, expected
+from tests.conftest import GOLDEN_NAMES, Golden, Rmqctl, expected
+from tests.support.databases import Rows, pop_row, write_database
 from tests.support.file_edits import FIRST_FILE, LOG_FILE_SIZE, peek, poke
 from tests.support.lock_holder import lock_held
 from tests.support.verified_by_tasks import Said, notes, said
@@ -35,6 +36,19 @@ def set_config(root: Path, name: str, old: str, new: str) -> None:
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
+
+
+# --- popped messages
+
+
+@pytest.mark.parametrize("rows", [dict([pop_row("g", "T", 0, 3, 1000, 500)]), {}])
+def test_a_database_of_pop_that_cannot_be_opened(rows: Rows, basic: Path, rmqctl: Rmqctl) -> None:
+    """5.5.0 with popConsumerKVServiceInit then ends: PopConsumerStore init error."""
+    write_database(basic / "kvStore", {"popState": rows})
+    assert said(basic) == set()
+    (basic / "kvStore" / "CURRENT").write_text("MANIFEST-X")
+    assert said(basic) == {Said("unreadable", "kvStore")}
+    assert f"next: rmqctl verify {basic}" in rmqctl("doctor", basic).out  # recover does not mend it
 
 
 # --- abort

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import struct
@@ -12,9 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmqctl.forensics.audit.database_audit import audit_databases
+from rmqctl.logfile.system.rocksdb import Database
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.store_path import StorePath
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.rocksdb.config_files import TOPICS, V1, ConfigFiles
 from tests.conftest import tree_hash
 from tests.support.databases import Rows, offset_row, unit_row, write_database
 from tests.support.file_edits import write_at
@@ -192,6 +196,48 @@ def test_a_damaged_config_database_is_a_problem_of_the_file(root: Path) -> None:
     store = ReadOnlyStore(root)
     config = store.config("topics.json")
     assert (config.content, "RocksDB: Corruption" in config.problem) == (None, True)
+    store.close()
+
+
+def test_a_damaged_config_database_is_opened_once() -> None:
+    opened: list[str] = []
+
+    def fail(name: str) -> Database:
+        opened.append(name)
+        raise OSError(errno.EIO, "damaged")
+
+    files = ConfigFiles(fail, V1)
+    for _ in range(3):
+        with pytest.raises(OSError, match="damaged"):
+            files.content((TOPICS,))
+    assert opened == ["topics"]
+
+
+def test_tables_that_a_cut_manifest_does_not_name_are_a_finding(root: Path) -> None:
+    """5.5.0 started on such databases, and had no offset."""
+    write_v2(root / "config")
+    (manifest,) = (root / "config" / "rdb").glob("MANIFEST-*")
+    store = ReadOnlyStore(root)
+    assert list(audit_databases(store)) == []
+    os.truncate(manifest, manifest.stat().st_size // 2)
+    (found,) = audit_databases(store)
+    assert (found.code, found.path, ".sst: the rows are lost" in found.detail) == ("unreadable", "config/rdb", True)
+    store.close()
+
+
+def test_damage_to_a_family_that_nobody_else_reads_is_a_finding(root: Path) -> None:
+    """5.5.0 did not start on damage to the data version of the groups."""
+    (root / "consumequeue").mkdir()
+    (root / "consumequeue" / "CURRENT").write_text("MANIFEST-1")
+    for name in V1:
+        write_database(root / "config" / name, {"default": {b"orders": b"{}"}, "kvDataVersion": {b"v": bytes(900)}})
+    store = ReadOnlyStore(root)
+    assert list(audit_databases(store)) == []
+    for table in (root / "config" / "topics").glob("*.sst"):
+        if b"kvDataVersion" in table.read_bytes():
+            write_at(table, 3, b"damage")
+    assert [(one.code, one.path) for one in audit_databases(store)] == [("unreadable", "config/topics")]
+    assert store.config("topics.json").problem == ""
     store.close()
 
 

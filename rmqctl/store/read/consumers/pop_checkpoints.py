@@ -121,7 +121,8 @@ def kv_checkpoints(store: ReadOnlyStore, problems: list[str]) -> Iterator[PopChe
     """
     folder = store.path.root / KV_FOLDER
     try:
-        if not _has_data(store, folder):
+        opens = store.path.reads_databases and bool(store.storage.listing(folder))  # also an empty database
+        if not (opens or _has_data(store, folder)):
             return
         if not store.path.reads_databases:
             raise OSError(errno.ENOTSUP, store.path.hint_for_databases)
