@@ -415,6 +415,11 @@ CATALOGUE: dict[str, Explanation] = {
         "Compare with the other members of the group (`rmqctl info`): one whose log ends later has the entries. Copy "
         "the whole store from there while both are stopped, and keep this one.",
     ),
+    "dledger-refused": Explanation(
+        "DLedger cannot load its own index (dledger-ID/index), or its checkpoint: the broker does not start.",
+        "Move dledger-ID/index or dledger-ID/checkpoint away, whichever is named: DLedger writes its index anew from "
+        "its log, and does without a checkpoint.",
+    ),
     "log-joint": Explanation(
         "The log up to here and the log from here on are of two brokers: the queue offsets of several queues jump at "
         "one place, as after a switch of masters whose old master came back as a slave.",

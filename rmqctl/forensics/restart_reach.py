@@ -13,6 +13,7 @@ from rmqctl.store.config.store_path import Layout
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage
+    from rmqctl.format.profile import Profile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 NEVER_MET = codes(is_read=False) | {"bytes-behind-end"}  # by a broker's scan
@@ -65,13 +66,15 @@ class DamageTally:
         Call this after the scan of the whole log. None if rmqctl cannot simulate a restart with the layout of the
         store. Raises OSError if a queue cannot be read.
         """
-        if store.path.layout not in (Layout.FILES, Layout.COMBINED):
+        if store.path.layout is Layout.ROCKSDB:
             return None
         from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
         from rmqctl.store.read.version_guess import guess_profile
         from rmqctl.store.recovery.simulation import RestartSimulation
 
         profile = guess_profile(store)
+        if store.path.layout is Layout.DLEDGER:
+            return self._reach_of_group(store, profile)
         restart = RestartSimulation(store, profile, DispatchRequestBuilder(with_keys=False))
         if restart.refused is not None:
             return RestartReach(profile.label, restart.refused)
@@ -83,4 +86,20 @@ class DamageTally:
             if restart.scan_end is not None:
                 dropped = self._messages - messages, self._bytes - size
                 return RestartReach(profile.label, None, start, restart.scan_end.physical_offset, *dropped)
+        return RestartReach(profile.label, None, start)
+
+    def _reach_of_group(self, store: ReadOnlyStore, profile: Profile) -> RestartReach | None:
+        from rmqctl.store.recovery.dledger_start import entry_files, recover_entries
+
+        if not entry_files(store):
+            return None
+        found = recover_entries(store)
+        if found.refused is not None:
+            return RestartReach(profile.label, found.refused)
+        start = found.start_file.file_from_offset
+        for damage, messages, size in self._before:
+            if damage.physical_offset >= found.end:
+                return RestartReach(
+                    profile.label, None, start, found.end, self._messages - messages, self._bytes - size
+                )
         return RestartReach(profile.label, None, start)

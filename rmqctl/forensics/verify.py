@@ -20,6 +20,7 @@ from rmqctl.forensics.audit.compaction_audit import audit_compaction
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.database_audit import audit_databases
 from rmqctl.forensics.audit.database_index import DatabaseIndexAudit
+from rmqctl.forensics.audit.dledger_audit import audit_committed, audit_dledger, notes_of_entry_index
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.forensics.audit.part_audit import RunSummary, summary_of
@@ -58,7 +59,7 @@ LEVEL_QUEUES, LEVEL_ALL = 2, 3
 # damage that ends the log or prevents loading, but not for all brokers: the simulation of a restart decides
 ENDS_SOME_LOGS = frozenset({"bad-blank-size", "file-length"})
 # DLedger's scan only checks the headers of entries
-DLEDGER_STOPS_AT = frozenset({"bad-entry", "bad-blank-size", "hole", "no-blank"})
+DLEDGER_STOPS_AT = frozenset({"bad-entry", "hole", "no-blank"})
 # these findings come first, because other findings may be their consequences
 CAUSES = (
     "link-not-followed",
@@ -272,7 +273,7 @@ class Verification:
         if not self._store.commit_log.queue.files:
             self.report.findings += state_audit.audit_log_missing(self._store)
         if self._store.commit_log.has_entries:
-            self.report.findings += state_audit.audit_committed(self._store)
+            self._dledger()
         if self._queues is None or self._level < LEVEL_ALL:
             return
         self.report.findings += state_audit.audit_abort(self._store)
@@ -289,22 +290,33 @@ class Verification:
         self.report.findings += state_audit.audit_controller_files(self._store, end)
         self._log_start(self._queues.expired_units, self._queues.spanning_units)
 
+    def _dledger(self) -> None:
+        try:
+            self.report.findings += audit_dledger(self._store)
+            self.report.findings += audit_committed(self._store)
+            if self._level >= LEVEL_ALL:
+                self.report.notes += notes_of_entry_index(self._store)
+        except OSError as error:
+            self._unreadable(error)
+
     def _timers(self) -> None:
         if any(finding.topic == TIMER_TOPIC for finding in self.report.findings):
             return  # what is wrong with the timer's queue comes first
         try:
             self.of_timers = list(audit_timers(self._store, self._stored.newest))
         except OSError as error:
-            path = self._store.storage.display(Path(error.filename or self._store.path.root))
-            self.report.findings.append(Finding("unreadable", path, None, f"cannot be read: {error.strerror}"))
+            self._unreadable(error)
         self.report.findings += [finding for finding in self.of_timers if finding.code != REPEATED]
 
     def _compaction(self) -> None:
         try:
             self.report.findings += audit_compaction(self._store, self.missed)
         except OSError as error:
-            path = self._store.storage.display(Path(error.filename or self._store.path.root))
-            self.report.findings.append(Finding("unreadable", path, None, f"cannot be read: {error.strerror}"))
+            self._unreadable(error)
+
+    def _unreadable(self, error: OSError) -> None:
+        path = self._store.storage.display(Path(error.filename or self._store.path.root))
+        self.report.findings.append(Finding("unreadable", path, None, f"cannot be read: {error.strerror}"))
 
     def _log_start(self, expired: int, spanning: int) -> None:
         # a receipt of `rmqctl clean` can explain the start, but whoever writes to the store can forge one

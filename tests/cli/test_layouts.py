@@ -13,6 +13,7 @@ from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.file_edits import write_at
 
 Golden = Callable[[str], Path]
+SHOWS_START = ("recover", "--dry-run")  # of a DLedger store: what a start makes of its log
 CHANGES = (
     ("append", "--topic", "T", "--body", "x"),
     ("recover", "--dry-run"),
@@ -35,6 +36,9 @@ def test_a_store_of_another_layout_is_not_changed(name: str, golden: Golden, rmq
         if (verb == "rebuild" and name == "broker-550-dledger") or (repairs and "dledger" not in name):
             continue
         result = rmqctl(verb, store, *more)
+        if (verb, *more) == SHOWS_START and name == "broker-550-dledger":
+            assert (result.code, "0 messages, 0 bytes" in result.out) == (0, True)
+            continue
         assert (result.code, "RocksDB" in result.err or "DLedger" in result.err) == (13, True), verb
     assert tree_hash(store) == before
 
@@ -194,7 +198,8 @@ def test_broker_conf_decides_about_the_layout(
     for verb, *more in CHANGES:
         may_refill = "RocksDB" in layout and verb in ("recover", "rebuild", "truncate")
         if (verb, layout) != ("rebuild", "DLedger") and not may_refill:
-            assert rmqctl(verb, store, *told, *more).code == 13, verb
+            expected = 0 if (verb, *more) == SHOWS_START and layout == "DLedger" else 13
+            assert rmqctl(verb, store, *told, *more).code == expected, verb
     assert tree_hash(store) == before
 
 

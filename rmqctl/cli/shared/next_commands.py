@@ -58,7 +58,8 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
         "compaction-beyond-queue", "compaction-position",
     ),
     "rmqctl info STORE": (
-        "store-times-fall", "entries-missing", "epochs-invalid", "epochs-beyond-log", "identity-invalid",
+        "store-times-fall", "entries-missing", "dledger-refused", "epochs-invalid", "epochs-beyond-log",
+        "identity-invalid",
     ),
     "rmqctl info STORE --broker-conf FILE": ("log-missing",),
     "rmqctl doctor STORE --broker-conf FILE": (
@@ -88,7 +89,9 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl config show STORE": ("queue-unread", "delay-ahead", "two-queue-types"),
     "rmqctl lag STORE": ("group-ahead", "group-went-back", "offsets-unread"),
     "rmqctl clean STORE --manual --dry-run": ("disk-full",),
-    "rmqctl info STORE": ("clock-went-back", "broker-runs", "committed-gone", "controller-files-wrong"),
+    "rmqctl info STORE": (
+        "clock-went-back", "broker-runs", "committed-gone", "dledger-file-wrong", "controller-files-wrong",
+    ),
     "rmqctl config show STORE delay": ("delay-stalled",),
     "rmqctl queue STORE": ("half-stalled",),
     "rmqctl rebuild STORE timers --dry-run": (

@@ -361,7 +361,7 @@ def open_store(store: Path, *, log_only: bool = False) -> ReadOnlyStore:
     if opened.path.layout is Layout.DLEDGER:
         remark(
             f"note: {root_text(store)}: its log is a DLedger group's: entries that the group has not agreed on are "
-            "shown, too. DLedger's own index is not read"
+            "shown, too"
         )
     return opened
 

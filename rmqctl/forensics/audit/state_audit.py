@@ -1,7 +1,7 @@
 """Audits of a store's small files.
 
-These are abort, checkpoint, journals, configuration, and the files of DLedger and of a controller. Whether the start of
-the log or entries at its end are missing is found here, too.
+These are abort, checkpoint, journals, configuration, and the files of a controller. Whether the start of the log is
+missing is found here, too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
 from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, list_journals
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets, delay_offsets
-from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.config_file import ConfigFile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consumers.consumer_offsets import StoredOffset
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SLACK_MS = 3000  # a recovery also steps back this far
 SHUTDOWN_SLACK_MS = 60_000  # a clean shutdown flushes, but both times may lag a little
-SIZE_MAX, DIGITS_MAX = 4096, 19
-COMMITTED = "committedIndex="
 
 
 def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -225,18 +221,6 @@ def config_files(store: ReadOnlyStore) -> list[ConfigFile]:
     return [config for config in loaded if config.source is not None or config.problem]
 
 
-def audit_committed(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding if entries are gone that the DLedger group has agreed on."""
-    folder, (end, index) = store.path.entries_in, store.commit_log.last_entry()
-    committed = committed_index(store.storage, folder.parent) if folder is not None else None
-    if committed is not None and index < committed:
-        missing = counted(committed - index, "entry", "entries")
-        detail = (
-            f"the group has agreed on entry {committed}, the log ends at {end} with entry {index}: {missing} missing"
-        )
-        yield Finding("entries-missing", store.commit_log.path_of(end), end, detail, count=committed - index)
-
-
 def audit_controller_files(store: ReadOnlyStore, log_end: int) -> Iterator[Finding]:
     """Check epochFileCheckpoint and brokerIdentity; the log ends at `log_end` bytes."""
     files = controller_files(store)
@@ -248,18 +232,3 @@ def audit_controller_files(store: ReadOnlyStore, log_end: int) -> Iterator[Findi
     if last is not None and last.start_offset > log_end:
         detail = f"epoch {last.epoch} begins at {last.start_offset}, the log's files end at {log_end}"
         yield Finding("epochs-beyond-log", EPOCH_FILE, None, detail)
-
-
-def committed_index(storage: Storage, folder: Path) -> int | None:
-    """Return `committedIndex` of the node in `folder`, or None without one.
-
-    Its lines are `committedIndex=N` and `endIndex=N`: the last entry that the group has agreed on, and the last one
-    that the node has; -1 before the first entry. DLedger writes it every few seconds, so a good log ends at
-    `committedIndex` or later. Raises OSError.
-    """
-    path = folder / CHECKPOINT_NAME
-    if storage.entry(path).kind is not Kind.FILE:
-        return None
-    lines = storage.read_file(path, SIZE_MAX).decode("latin-1").splitlines()
-    found = next((line.removeprefix(COMMITTED).strip() for line in lines if line.startswith(COMMITTED)), "")
-    return int(found) if found.isdecimal() and len(found) <= DIGITS_MAX else None

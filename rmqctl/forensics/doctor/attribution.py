@@ -56,6 +56,7 @@ NAMED_CAUSES = {
     "queue-unreadable": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
     "entries-missing": ("committed-gone", False),
+    "dledger-refused": ("dledger-file-wrong", False),
     "twin-queue-offset": ("queue-twins", True),
     "disk-over-limit": ("disk-full", False),
     "conf-size": ("broker-conf-wrong", False),

@@ -109,6 +109,10 @@ CAUSES: dict[str, CauseKind] = {
         "lost them too: a group that elects this node without them loses them for good. Keep this node stopped until "
         "its log is copied again from a member.",
     ),
+    "dledger-file-wrong": CauseKind(
+        "A node of a DLedger group does not start with {subjects}",
+        "The file is damaged, or does not belong there. The log may be whole.",
+    ),
     "log-file-misplaced": CauseKind(
         "Records of the commit log lie at another place than they say: {subjects}{places}",
         "A file has a wrong name, is a copy of another one, or holds old bytes. Brokers serve what the queues lead to, "

@@ -66,7 +66,9 @@ def describe_start(restart: RestartOutcome | None, groups: Sequence[Group], fact
         return f"{version} starts with an empty log, and deletes all queues."
     words = [f"{version} starts: {_recovery(restart)}"]
     words += [_reach(restart, group) for group in groups if group.code in OF_LOG][:1]
-    words += dict.fromkeys(_filling(group, facts) for group in groups if group.code in OF_QUEUES)
+    words += dict.fromkeys(
+        _filling(group, facts) for group in groups if restart.fills_queues and group.code in OF_QUEUES
+    )
     unloaded = [subject for group in groups if group.code == "compaction-unloaded" for subject in group.subjects]
     words += [f"Consumers get nothing of the queue of {', '.join(unloaded)}."] if unloaded else []
     words += _other_end(restart, facts.log_end)

@@ -46,6 +46,7 @@ from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index.tag_index import indexes_tags
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.version_guess import candidate_versions
+from rmqctl.store.recovery.dledger_start import DLedgerRestart, plan_group_start
 from rmqctl.store.recovery.simulation import RestartSimulation, can_simulate, plan_restart, restarts_by_rules
 
 if TYPE_CHECKING:
@@ -134,6 +135,10 @@ class Examiner:
         return self.store.path.layout is Layout.ROCKSDB
 
     @property
+    def _is_of_group(self) -> bool:
+        return self.store.path.layout is Layout.DLEDGER
+
+    @property
     def reads_queues(self) -> bool:
         """Whether rmqctl can read the queues of the store."""
         return self._level == LEVEL_ALL
@@ -172,7 +177,7 @@ class Examiner:
         )
 
     def _rejects_good(self, restart: RestartOutcome | None) -> bool:
-        if restart is None or restart.end is None or not restart.lost.records:
+        if restart is None or restart.end is None or not restart.lost.records or self._is_of_group:
             return False
         return isinstance(self.store.commit_log.at(restart.end.physical_offset), Message)
 
@@ -203,7 +208,8 @@ class Examiner:
     def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         if builder is not None and can_simulate(self.store, self.profile) and not self._wrong:
             with suppress(OSError):  # verify reports what cannot be read
-                self._simulation = RestartSimulation(self.store, self.profile, builder)
+                simulation = DLedgerRestart if self._is_of_group else RestartSimulation
+                self._simulation = simulation(self.store, self.profile, builder)
 
         def take(columns: Columns) -> tuple[tuple[Numbers, Numbers], DispatchColumns | CheckedRun | None]:
             return times_of(columns), builder.take(columns) if builder else None
@@ -248,14 +254,15 @@ class Examiner:
         conf = conf_as_read(self._said.conf, self.profile.version)
         said = ReadOnlyStore(self.store.path.root, conf, storage=self.store.storage)
         try:
+            if self._is_of_group:
+                return plan_group_start(said, self.profile, self._threads)
             return plan_restart(said, self.profile, self._threads)
         finally:
             said.close()
 
     def _repairs(self) -> Repairs:
         if self._blocked:
-            is_of_group = self.store.path.layout is Layout.DLEDGER
-            return Repairs(refused=self._blocked, is_blocked=True, may_rebuild=is_of_group)
+            return Repairs(refused=self._blocked, is_blocked=True, may_rebuild=self._is_of_group)
         try:
             plain = self._plan(keep_going=False)
         except RmqctlError as error:

@@ -91,6 +91,14 @@ COMPACTED = (
     "log has comes back: move compactionLog/TOPIC/QUEUEID and compactionCq/TOPIC/QUEUEID away, create `abort`, and "
     "remove `checkpoint` before the next start. `rmqctl explain {code}` says more."
 )
+DLEDGER_REFUSED = (
+    "This changes nothing. Move dledger-ID/index or dledger-ID/checkpoint away, whichever is named: DLedger writes its "
+    "index anew from its log, and does without a checkpoint. Run doctor again."
+)
+UNITS_KEPT = (
+    "If this finds nothing but `abort`, delete the file `abort`: a normal recovery keeps all units. The abnormal one "
+    "of 5.2.0 to 5.4.0 drops the last units of the queues of a DLedger store."
+)
 LOG_GONE = (
     "This changes nothing. If the log is in another folder, `rmqctl doctor STORE --broker-conf FILE` with the broker's "
     "own broker.conf finds it."
@@ -148,6 +156,7 @@ COMMANDS = {
     "index-database-wrong": ("rmqctl verify {target}", INDEX_DATABASE),
     "disk-full": ("rmqctl clean {target} --manual --dry-run", DISK_FULL),
     "committed-gone": ("rmqctl info {target}", LOOK),
+    "dledger-file-wrong": ("rmqctl info {target}", DLEDGER_REFUSED),
     "delay-stalled": ("rmqctl dump {target} --around {offset}", DELAY_STALLED),
     "half-stalled": ("rmqctl dump {target} --around {offset}", HALF_STALLED),
     "clock-went-back": ("rmqctl dump {target} --around {offset}", CLOCK),
@@ -244,9 +253,11 @@ class Prescriber:
         refused = self._examination.repairs.refused
         if group.code == "broker-died" and self._examination.facts.in_rocksdb and self._examination.facts.is_healed:
             return f"rmqctl recover {self._target} --dry-run", FILLED_BY_START
+        restart, repairs = self._examination.restart, self._examination.repairs
+        if group.code == "broker-died" and repairs.may_rebuild and restart is not None and restart.lost.records:
+            return f"rmqctl verify {self._target}", UNITS_KEPT
         if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
             part = "queues" if group.code in OF_QUEUES else "index" if group.code in OF_INDEX else ""
-            repairs = self._examination.repairs
             if refused and part and (repairs.may_rebuild or not repairs.is_blocked):
                 return (
                     f"rmqctl rebuild {self._target} {part} --dry-run",

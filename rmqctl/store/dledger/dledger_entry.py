@@ -11,7 +11,11 @@ its file, and channel, chainCrc and bodyCrc are 0, as brokers write them. From o
 increases by one and the term never decreases; to check that takes the previous entry. The PHYSICALOFFSET of the record
 is POS + 48.
 
-rmqctl does not read DLedger's own index. Entries after `committedIndex` (in the text file dledger-ID/checkpoint) may be
+DLedger's own index, in `dledger-ID/index/`, has a unit for each entry, at 32 times its index:
+
+{units}
+
+Its files have 160 MiB, and holes. Entries after `committedIndex` (in the text file dledger-ID/checkpoint) may be
 uncommitted.
 """
 
@@ -36,10 +40,21 @@ ENTRY_HEADER = Layout(
         Field("bodySize", "i", "bytes of the record"),
     ),
 )
+ENTRY_UNIT = Layout(
+    "unit of DLedger's index",
+    (
+        Field("magic", "i", "1"),
+        Field("pos", "q", "physical offset of the entry"),
+        Field("size", "i", "bytes of the entry"),
+        Field("index", "q", "number of the entry"),
+        Field("term", "q", "as in the entry"),
+    ),
+)
+ENTRY_INDEX_FILE_SIZE = 5 * 1024 * 1024 * ENTRY_UNIT.size
 MAGIC_ENTRY, MAGIC_ENTRY_BLANK = 1, -1
 if ENTRY_HEADER.size != 48:
     raise AssertionError("the header of an entry is 48 bytes")
-__doc__ = (__doc__ or "").format(table=ENTRY_HEADER.table())
+__doc__ = (__doc__ or "").format(table=ENTRY_HEADER.table(), units=ENTRY_UNIT.table())
 
 
 class EntryHeader(NamedTuple):
@@ -54,6 +69,11 @@ class EntryHeader(NamedTuple):
     chain_crc: int
     body_crc: int
     body_size: int
+
+    @property
+    def unit(self) -> bytes:
+        """The unit of this entry in DLedger's index."""
+        return ENTRY_UNIT.struct.pack(self.magic, self.pos, self.size, self.entry_index, self.term)
 
     def problem(self, position: int, room: int) -> str:
         """Return the fault of the header; empty if the header is valid.

@@ -192,8 +192,8 @@ class CommitLog:
         Damage before the end is passed over. Raises OSError.
         """
         end, last = self.end()
-        while isinstance(item := self.at(end), Damage):
-            following = self.next_record(end + max(item.size, 1))
+        while (item := self.at(end)) is not None:  # a message: an entry that does not follow the one before
+            following = self.next_record(end + max(item.size, 1)) if isinstance(item, Damage) else end
             if following is None:
                 break
             end, found = self.end(following)

@@ -80,6 +80,7 @@ class RestartOutcome:
     deleted_log_files: tuple[str, ...] = ()
     dropped_index_files: tuple[str, ...] = ()
     queues: tuple[RestartedQueue, ...] = ()
+    fills_queues: bool = True  # what the start adds to `queues` is simulated
 
     def to_json(self) -> dict[str, Any]:
         """Return the value of `restart` in the output of `recover -o json`."""
@@ -107,11 +108,19 @@ def can_simulate(store: ReadOnlyStore, profile: Profile) -> bool:
     """Return whether a start of the store can be simulated.
 
     That of a store with queues in files can, and of one with its queues in RocksDB for brokers of 5.3.2 and later. With
-    queues in both, it is a start that reads the files (combineCQPreferCQType=default).
+    queues in both, it is a start that reads the files (combineCQPreferCQType=default). The log of a DLedger store must
+    have a file of DLedger.
     """
+    if store.path.layout is Layout.DLEDGER:
+        return can_simulate_group(store)
     if store.path.layout is not Layout.ROCKSDB:
         return store.path.layout in (Layout.FILES, Layout.COMBINED)
     return store.path.reads_queues and start_rules(profile.version, store.conf.start).recovers_from_queues
+
+
+def can_simulate_group(store: ReadOnlyStore) -> bool:
+    """Return whether the store has a log of DLedger with a file."""
+    return any(file.path.parent == store.path.entries_in for file in store.commit_log.queue.files)
 
 
 class RestartSimulation:
@@ -228,7 +237,7 @@ class RestartSimulation:
         """Cut the log, simulate start(), and return the result."""
         if self.refused is not None:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
-        outcome = self._without_log() if self._scan is None else self._recovered(self._scan, self._scan.finish())
+        outcome = self._outcome()
         queues = list(self._queues.with_offsets())
         cuts = [(key, queue.cut_from, max_offset) for key, queue, _, max_offset in queues]
         units = {key: max(cut_from - end, 0) for key, cut_from, end in cuts if cut_from is not None}
@@ -300,6 +309,9 @@ class RestartSimulation:
 
     def _dispatches_in_start_alone(self, scan: RecoveryScan) -> bool:
         return self._rules.dispatches_in_start and scan.dispatches_from is None
+
+    def _outcome(self) -> RestartOutcome:
+        return self._without_log() if self._scan is None else self._recovered(self._scan, self._scan.finish())
 
     def _without_log(self) -> RestartOutcome:
         if self.mode is Mode.ABNORMAL or self._rules.destroys_queues_without_log:

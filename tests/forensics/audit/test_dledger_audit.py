@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Rmqctl, unpack
+from tests.support.file_edits import write_at
 
 
 @pytest.mark.parametrize(("cut", "missing"), [(25610, 28), (0, 83)])
@@ -27,3 +29,40 @@ def test_entries_after_the_committed_index_are_no_fault(text: str, tmp_path: Pat
     store = unpack("broker-550-dledger", tmp_path)
     (store / "dledger-n0" / "checkpoint").write_text(text)
     assert rmqctl("doctor", store).code == 0
+
+
+def test_an_entry_that_does_not_follow_is_not_missing(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """DLedger ends its log there; the entries behind it are on the disk all the same."""
+    store = unpack("broker-550-dledger", tmp_path)
+    write_at(store / "dledger-n0" / "data" / f"{0:020d}", 312 + 16, struct.pack(">q", 9))
+    found = rmqctl("verify", store, "--level", 1, "-o", "json").document()
+    assert [finding["code"] for finding in found["findings"]] == ["bad-entry"]
+    assert found["restartNow"]["records"] == 81
+    result = rmqctl("doctor", store, "-o", "json").document()["causes"]
+    assert [cause["code"] for cause in result] == ["record-damaged"]
+    assert result[0]["restart"]["lost"]["records"] == 81
+    shown = rmqctl("recover", store, "--dry-run")
+    assert (shown.code, "81 messages" in shown.out, "ends because     term 0 after 9" in shown.out) == (1, True, True)
+
+
+def test_a_file_of_dledger_with_which_no_broker_starts(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-550-dledger", tmp_path)
+    (store / "dledger-n0" / "index" / f"{0:020d}").write_bytes(b"")
+    (cause,) = rmqctl("doctor", store, "-o", "json").document()["causes"]
+    assert (cause["code"], "has 0 bytes" in cause["restart"]["refused"]) == ("dledger-file-wrong", True)
+    shown = rmqctl("recover", store, "--dry-run", "-o", "json")
+    assert (shown.code, "has 0 bytes" in shown.document()["startProblem"]) == (1, True)
+    (store / "dledger-n0" / "index" / f"{0:020d}").unlink()
+    assert rmqctl("doctor", store).out.startswith("healthy: 83 messages")
+    verified = rmqctl("verify", store)
+    assert (verified.code, "for 83 entries, first for entry 0" in verified.err) == (0, True)
+
+
+def test_units_that_a_start_drops(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-550-dledger", tmp_path)
+    (store / "abort").touch()
+    (cause,) = rmqctl("doctor", store, "--broker-version", "5.4.0", "-o", "json").document()["causes"]
+    assert (cause["code"], cause["restart"]["lost"]["records"]) == ("broker-died", 6)
+    assert "delete the file `abort`" in cause["then"]
+    (cause,) = rmqctl("doctor", store, "-o", "json").document()["causes"]
+    assert cause["restart"]["lost"]["records"] == 0

@@ -33,6 +33,7 @@ from rmqctl.cli.views.change.repair_view import (
     print_repair,
     words_of_loss,
 )
+from rmqctl.errors import ExitCode
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -128,11 +129,18 @@ def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
     nothing to repair, `recover` exits with 0, or with 1 if a broker would not start on the store. `startProblem` in
     JSON says why a broker would not start. While a broker has the store open, `recover` exits with 11, even with
     --dry-run.
+
+    The log of a DLedger store is its group's: `recover` exits with 13. With --dry-run, it shows what a start of the
+    broker makes of the log by DLedger's own recovery, which checks no CRC, and exits with 1 if the start loses
+    messages. `rmqctl rebuild` writes the queues and the index of such a store.
     """
     from rmqctl.operations.repair.analysis import RecoveryAnalysis
     from rmqctl.operations.repair.recovery_plan import plan_recovery
+    from rmqctl.store.recovery.simulation import can_simulate_group
 
     opened = open_store(store)
+    if how.dry_run and can_simulate_group(opened) and not asked.keep_going:
+        return _show_group_start(opened, asked, how)
     fingerprint = opened.fingerprint()  # before the first listing: the repair stops if a broker has started since
     with opened.storage.keeping_small_files():
         check_writable(opened, refills=True)
@@ -144,13 +152,28 @@ def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
     check_index_can_be_rebuilt(opened, plan.repair)
 
     def show() -> None:
-        if how.output == "json":
-            print_document("recover", {"store": str(store)} | plan.to_json() | plan_json(plan.repair))
-        else:
-            print_plan(plan, explain=asked.explain)
+        _print(store, plan, asked, how)
 
     words = Words("recover", _summary(plan), f"Recover {store}?", "recovered")
     return carry_out_repair(opened, plan.repair, show, words, how)
+
+
+def _show_group_start(store: ReadOnlyStore, asked: RecoverOptions, how: LogChangeOptions) -> int:
+    from rmqctl.operations.repair.group_start import plan_of_group
+
+    with store.storage.keeping_small_files():
+        check_writable(store, log_stays=True)
+        with scan_progress(store, "recover"):
+            plan = plan_of_group(store, _policy(store, asked, how.threads))
+    _print(store.path.root, plan, asked, how)
+    return int(ExitCode.FINDINGS if plan.repair.notes else ExitCode.CLEAN)
+
+
+def _print(store: Path, plan: RecoveryPlan, asked: RecoverOptions, how: LogChangeOptions) -> None:
+    if how.output == "json":
+        print_document("recover", {"store": str(store)} | plan.to_json() | plan_json(plan.repair))
+    else:
+        print_plan(plan, explain=asked.explain)
 
 
 def _policy(store: ReadOnlyStore, asked: RecoverOptions, threads: int) -> RecoveryPolicy:
