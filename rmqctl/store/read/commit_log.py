@@ -189,15 +189,18 @@ class CommitLog:
     def last_entry(self) -> tuple[int, int]:
         """Return the end of DLedger's log, and the index of its last entry or -1.
 
-        Damage before the end is passed over. Raises OSError.
+        Damage before the end is passed over, and a record whose header is damaged. Raises OSError.
         """
-        end, last = self.end()
-        while (item := self.at(end)) is not None:  # a message: an entry that does not follow the one before
-            following = self.next_record(end + max(item.size, 1)) if isinstance(item, Damage) else end
-            if following is None:
+        last, headless = None, -1
+        for one in reversed(self.files_in_use()):
+            for item in self.scan(start=one.file_from_offset, stop=one.end):
+                if isinstance(item, Damage) and item.code == "bad-entry":
+                    headless = item.end
+                elif item.physical_offset != headless:
+                    last = message_of(item) or last
+            if last is not None:
                 break
-            end, found = self.end(following)
-            last = found or last
+        end = last.end if last is not None else self.min_offset
         begin = last.physical_offset - ENTRY_HEADER.size if last is not None else -1
         file = self.queue.find(begin)
         if file is None or file.path.parent != self._entries_in:  # a log from before DLedger has no entries

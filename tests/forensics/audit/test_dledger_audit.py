@@ -66,3 +66,22 @@ def test_units_that_a_start_drops(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert "delete the file `abort`" in cause["then"]
     (cause,) = rmqctl("doctor", store, "-o", "json").document()["causes"]
     assert cause["restart"]["lost"]["records"] == 0
+
+
+def test_a_last_header_that_is_damaged(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-550-dledger", tmp_path)
+    index = struct.unpack(">iqiqq", (store / "dledger-n0" / "index" / f"{0:020d}").read_bytes()[82 * 32 : 83 * 32])
+    write_at(store / "dledger-n0" / "data" / f"{0:020d}", index[1], bytes(48))
+    found = rmqctl("verify", store, "--level", 1, "-o", "json").document()
+    assert [finding["code"] for finding in found["findings"]] == ["bad-entry", "entries-missing"]
+    assert found["restartNow"]["records"] == 1
+
+
+def test_damaged_bodies_side_by_side(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The last entry is found behind them."""
+    store = unpack("broker-550-dledger", tmp_path)
+    for at in (312, 662):
+        write_at(store / "dledger-n0" / "data" / f"{0:020d}", at + 48 + 88, b"\xff\xff")
+    found = rmqctl("verify", store, "--level", 1, "-o", "json").document()
+    assert [finding["code"] for finding in found["findings"]] == ["bad-body-crc"] * 2
+    assert found["restartNow"] is None
