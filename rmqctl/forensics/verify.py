@@ -6,12 +6,11 @@ Level 1 checks the log, level 2 also the queues, level 3 also index, checkpoint 
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.forensics.audit import state_audit
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
@@ -20,17 +19,16 @@ from rmqctl.forensics.audit.compaction_audit import audit_compaction
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.database_audit import audit_databases
 from rmqctl.forensics.audit.database_index import DatabaseIndexAudit
-from rmqctl.forensics.audit.dledger_audit import audit_committed, audit_dledger, notes_of_entry_index
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.forensics.audit.part_audit import RunSummary, summary_of
 from rmqctl.forensics.audit.queue_database import audit_queue_database
 from rmqctl.forensics.audit.timer_audit import REPEATED, audit_timers
+from rmqctl.forensics.bit_flips import find_bit_flips
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
 from rmqctl.forensics.survey.not_read import NotRead, not_read
 from rmqctl.format import crc, properties
-from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.damage_kinds import UNCHECKED
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
@@ -74,7 +72,6 @@ CAUSES = (
 BIT_FLIP_BUDGET = 16 * 1024 * 1024
 # yields the log's items in order; with a request builder, each RecordRun has DispatchColumns or a CheckedRun
 Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem | RecordRun]]
-SEARCH_LIMIT = 1024 * 1024
 
 
 @dataclass
@@ -292,10 +289,10 @@ class Verification:
 
     def _dledger(self) -> None:
         try:
-            self.report.findings += audit_dledger(self._store)
-            self.report.findings += audit_committed(self._store)
+            self.report.findings += state_audit.audit_dledger(self._store)
+            self.report.findings += state_audit.audit_committed(self._store)
             if self._level >= LEVEL_ALL:
-                self.report.notes += notes_of_entry_index(self._store)
+                self.report.notes += state_audit.notes_of_entry_index(self._store)
         except OSError as error:
             self._unreadable(error)
 
@@ -468,46 +465,3 @@ def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
     ]
     words += [f"one flipped bit explains it: {', or '.join(places)}"] if places else []
     return f"; {', or '.join(words)}" if words else ""
-
-
-class BitFlip(NamedTuple):
-    """A flipped bit, found from its checksum.
-
-    CRC-32 is linear: a flipped bit changes the checksum by a value that depends only on the bit's distance from the end
-    of the data. The search begins with the difference between the stored and the computed checksum, and goes backwards
-    through the bytes. For each byte it computes the difference that a change there must cause, and compares it with
-    that of each bit. BODYCRC lacks the highest bit of the CRC-32, so both values of this bit are tried. Two bits can
-    therefore explain one checksum if the data is longer than about 11 KiB: all data is searched.
-    """
-
-    position: int  # bytes
-    bit: int  # 0 (lowest) to 7
-
-
-@cache
-def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
-    # CRC-32's value by byte, the byte by a value's highest 8 bits, and `bit` by the value of `1 << bit`
-    start = zlib.crc32(b"\0")
-    table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]
-    return table, {value >> 24: i for i, value in enumerate(table)}, {table[1 << bit]: bit for bit in range(8)}
-
-
-def find_bit_flips(data: bytes | memoryview, stored: int) -> list[BitFlip]:
-    """Return each bit in `data` that, flipped alone, explains the CRC-32 `stored`.
-
-    `stored` has 31 bits. At most two bits explain it, the one in the later byte first. The list is empty if none does,
-    or if `data` is longer than 1 MiB.
-    """
-    if len(data) > SEARCH_LIMIT or stored > CRC_MASK:  # no data has a checksum with the highest bit
-        return []
-    table, by_top, bits = _table()
-    difference = zlib.crc32(data) & CRC_MASK ^ stored
-    found = []
-    candidates = [difference, difference | CRC_MASK + 1]
-    for position in range(len(data) - 1, -1, -1):
-        for i, value in enumerate(candidates):
-            if value in bits:
-                found.append(BitFlip(position, bits[value]))
-            index = by_top[value >> 24]
-            candidates[i] = ((value ^ table[index]) << 8 | index) & 0xFFFFFFFF
-    return found

@@ -1,7 +1,11 @@
 """Audits of a store's small files.
 
-These are abort, checkpoint, journals, configuration, and the files of a controller. Whether the start of the log is
-missing is found here, too.
+These are abort, checkpoint, journals, configuration, and the files of DLedger and of a controller. Whether the start of
+the log or entries at its end are missing is found here, too.
+
+`dledger-ID/checkpoint` has the lines `committedIndex=N` and `endIndex=N`: the last entry that the group has agreed on,
+and the last one that the node has; -1 before the first entry. DLedger writes it every few seconds, so a good log ends
+at `committedIndex` or later. DLedger reads committedIndex alone, and does without the file.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
 from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, list_journals
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets, delay_offsets
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -232,3 +237,48 @@ def audit_controller_files(store: ReadOnlyStore, log_end: int) -> Iterator[Findi
     if last is not None and last.start_offset > log_end:
         detail = f"epoch {last.epoch} begins at {last.start_offset}, the log's files end at {log_end}"
         yield Finding("epochs-beyond-log", EPOCH_FILE, None, detail)
+
+
+def audit_dledger(store: ReadOnlyStore) -> Iterator[Finding]:
+    """Yield findings on files of DLedger with which no broker starts."""
+    from rmqctl.store.recovery.dledger_start import small_refusal  # imports kernels
+
+    refusal = small_refusal(store)
+    if refusal is not None:
+        path, _, detail = refusal.partition(" ")
+        yield Finding("dledger-refused", path, None, f"{detail}: no broker starts")
+
+
+def audit_committed(store: ReadOnlyStore) -> Iterator[Finding]:
+    """Yield a finding if entries are gone that the DLedger group has agreed on."""
+    from rmqctl.store.recovery.dledger_start import committed_index
+
+    (end, index), committed = store.commit_log.last_entry(), committed_index(store)
+    if index < committed:
+        missing = counted(committed - index, "entry", "entries")
+        detail = (
+            f"the group has agreed on entry {committed}, the log ends at {end} with entry {index}: {missing} missing"
+        )
+        yield Finding("entries-missing", store.commit_log.path_of(end), end, detail, count=committed - index)
+
+
+def notes_of_entry_index(store: ReadOnlyStore) -> Iterator[str]:
+    """Yield a note if units of DLedger's index differ from their entries.
+
+    Brokers serve the messages all the same. Raises OSError.
+    """
+    from rmqctl.store.recovery.dledger_start import entry_files, recover_entries, units_wrong
+
+    wrong, first = units_wrong(store) if entry_files(store) else (0, 0)
+    if not wrong:
+        return
+    found = recover_entries(store)
+    if found.refused is not None:
+        return
+    then = "no start writes it anew"
+    if found.rewritten_from is not None:
+        then = f"a start writes it anew from entry {found.rewritten_from} on"
+    yield (
+        f"DLedger's own index has no unit, or another one, for {counted(wrong, 'entry', 'entries')}, first for entry "
+        f"{first}: brokers serve the messages all the same, and {then}"
+    )

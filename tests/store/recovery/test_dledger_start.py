@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.forensics.audit.dledger_audit import audit_dledger, notes_of_entry_index
+from rmqctl.forensics.audit.state_audit import audit_dledger, notes_of_entry_index
 from rmqctl.format.profile import profile_of
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.dledger_start import plan_group_start, recover_entries

@@ -60,7 +60,7 @@ def check_store(store: ReadOnlyStore, *, refills: bool = False) -> None:
     Raises BadRequest if the store has no log, or lost committed entries of its DLedger group, and the errors of
     `check_writable`.
     """
-    from rmqctl.forensics.audit.dledger_audit import audit_committed
+    from rmqctl.forensics.audit.state_audit import audit_committed
 
     check_writable(store, log_stays=True, refills=refills)
     for finding in audit_committed(store) if store.commit_log.has_entries else ():
