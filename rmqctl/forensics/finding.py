@@ -294,6 +294,10 @@ CATALOGUE: dict[str, Explanation] = {
         "Queues are filled anew from the commit log: `rmqctl recover`. Configuration is nowhere else: compare what "
         "`rmqctl config show` and `rmqctl lag` say with a slave or a copy before any start.",
     ),
+    "half-database-dangling": Explanation(
+        "Half messages in rocksdbstore/ (transRocksDBEnable) are not in the log.",
+        "The broker drops these rows: it asks no producer whether to commit the message, and no consumer gets it.",
+    ),
     "log-start-missing": Explanation(
         "Queues point to messages before the log's first file. These messages are too young to have expired, so "
         "their file was lost, or someone deleted it.",
@@ -332,7 +336,8 @@ CATALOGUE: dict[str, Explanation] = {
         "An abnormal recovery may begin too late and miss queue units.",
     ),
     "config-invalid": Explanation(
-        "A file of config/ is not valid JSON, or it has a value of a type that a broker rejects.",
+        "A file of config/ is not valid JSON, or it has a value of a type that a broker rejects. Or a database there "
+        "is damaged: the broker does not start, and only a copy helps.",
         "A broker deletes the file and reads its .bak. If the .bak is not valid either, the broker does not start, "
         "or starts with an empty configuration. If the file has only `null`, the broker does not read the .bak, and "
         "starts with an empty configuration. Brokers up to 5.3 do the same for `[]` and, in most files, for blanks. "

@@ -6,7 +6,7 @@ Level 1 checks the log, level 2 also the queues, level 3 also index, checkpoint 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.forensics.audit.client_audit import RejectedMessages
 from rmqctl.forensics.audit.compaction_audit import audit_compaction
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
-from rmqctl.forensics.audit.database_audit import audit_databases
+from rmqctl.forensics.audit.database_audit import audit_database_rows, audit_databases
 from rmqctl.forensics.audit.database_index import DatabaseIndexAudit
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
@@ -27,7 +27,7 @@ from rmqctl.forensics.audit.timer_audit import REPEATED, audit_timers
 from rmqctl.forensics.bit_flips import find_bit_flips
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
-from rmqctl.forensics.survey.not_read import NotRead, not_read
+from rmqctl.forensics.survey.not_read import StorePart, not_read
 from rmqctl.format import crc, properties
 from rmqctl.format.damage_kinds import UNCHECKED
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
@@ -91,12 +91,14 @@ class VerifyReport:
     behind_damage_bytes: int = 0
     # the damage that a restart now reaches; None: no damage ends a scan, or not known
     restart_now: RestartReach | None = None
-    not_read: list[NotRead] = field(default_factory=list)  # what lies in the store's folder, and no level reads
+    lacks_config: bool = False  # topics, groups or offsets are in a database that was not read
+    not_read: list[StorePart] = field(default_factory=list)  # what lies in the store's folder, and no level reads
 
     @property
     def incomplete(self) -> bool:
         """Whether a part of the store could not be read."""
-        return self.summary.incomplete or any(finding.code in UNREADABLE for finding in self.findings)
+        is_incomplete = self.summary.incomplete or self.lacks_config
+        return is_incomplete or any(finding.code in UNREADABLE for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of `verify -o json`."""
@@ -207,6 +209,7 @@ class Verification:
         self.report.seconds = time.perf_counter() - started
         self._restart_now()
         self._beside_the_log()
+        self.report.lacks_config = self._store.lacks_config
         self.report.not_read = not_read(self._store)
         self.report.findings += [
             Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign
@@ -283,7 +286,8 @@ class Verification:
         self.report.findings += state_audit.audit_config(self._store)
         self.report.findings += audit_databases(self._store)
         self._timers()
-        self._compaction()
+        self.report.findings += self._audited(lambda: audit_compaction(self._store, self.missed))
+        self.report.findings += self._audited(lambda: audit_database_rows(self._store))
         self.report.findings += state_audit.audit_controller_files(self._store, end)
         self._log_start(self._queues.expired_units, self._queues.spanning_units)
 
@@ -294,26 +298,23 @@ class Verification:
             if self._level >= LEVEL_ALL:
                 self.report.notes += state_audit.notes_of_entry_index(self._store)
         except OSError as error:
-            self._unreadable(error)
+            self.report.findings.append(self._unreadable(error))
 
     def _timers(self) -> None:
         if any(finding.topic == TIMER_TOPIC for finding in self.report.findings):
             return  # what is wrong with the timer's queue comes first
-        try:
-            self.of_timers = list(audit_timers(self._store, self._stored.newest))
-        except OSError as error:
-            self._unreadable(error)
+        self.of_timers = self._audited(lambda: audit_timers(self._store, self._stored.newest))
         self.report.findings += [finding for finding in self.of_timers if finding.code != REPEATED]
 
-    def _compaction(self) -> None:
+    def _audited(self, audit: Callable[[], Iterable[Finding]]) -> list[Finding]:
         try:
-            self.report.findings += audit_compaction(self._store, self.missed)
+            return list(audit())
         except OSError as error:
-            self._unreadable(error)
+            return [self._unreadable(error)]
 
-    def _unreadable(self, error: OSError) -> None:
+    def _unreadable(self, error: OSError) -> Finding:
         path = self._store.storage.display(Path(error.filename or self._store.path.root))
-        self.report.findings.append(Finding("unreadable", path, None, f"cannot be read: {error.strerror}"))
+        return Finding("unreadable", path, None, f"cannot be read: {error.strerror}")
 
     def _log_start(self, expired: int, spanning: int) -> None:
         # a receipt of `rmqctl clean` can explain the start, but whoever writes to the store can forge one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from rmqctl.store.config import store_path
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.support.databases import write_database
 from tests.support.file_edits import write_at
 
 Golden = Callable[[str], Path]
@@ -58,7 +60,9 @@ def test_the_log_is_read_without_the_extra_for_databases(
     monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
     store = golden(name)
     before = tree_hash(store)
-    assert rmqctl("info", store, "-o", "json").document()["layout"] == "RocksDB"
+    info = rmqctl("info", store, "-o", "json")
+    assert (info.code, info.document()["layout"]) == (4, "RocksDB")
+    assert rmqctl("doctor", store).code == 4 or name == "550-rocksdb-crash"
     verified = rmqctl("verify", store, "--level", "1", "-o", "json")
     assert (verified.code, verified.document()["findings"]) == (0, [])
     assert "its queues are in RocksDB, and are not read: install the extra `rocksdb`" in verified.err
@@ -252,6 +256,66 @@ def test_a_trace_does_not_say_that_no_group_has_an_offset_in_rocksdb(
     """The group's offset is in config/consumerOffsets, which is not read without the extra."""
     monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
     store = golden("broker-550-rocksdb")
-    verdict = rmqctl("trace", store, "--key", "warm-23", "-o", "json").document()["verdict"]
+    traced = rmqctl("trace", store, "--key", "warm-23", "-o", "json")
+    verdict = traced.document()["verdict"]
+    assert traced.code == 4
     assert "no group" not in verdict
     assert "in RocksDB, and were not read" in verdict
+
+
+def test_an_answer_without_the_configuration_in_rocksdb_is_not_complete(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What needs topics, groups or offsets exits with 4 without the extra, and no stale file stands for them."""
+    store = golden("broker-550")
+    write_database(store / "config" / "rdb", {"default": {}})
+    monkeypatch.setattr(store_path, "can_read_databases", lambda: False)
+    for words in (["info"], ["verify"], ["doctor"], ["lag"], ["config", "show"]):
+        result = rmqctl(*words, store)
+        assert (result.code, "install the extra `rocksdb`" in result.err) == (4, True), words
+    assert rmqctl("recover", store, "--dry-run").code == 4
+    for words in (["verify", "--level", "1"], ["queue"], ["dump", "--limit", "1"]):
+        assert rmqctl(words[0], store, *words[1:]).code == 0, words
+    assert rmqctl("verify", store, "-o", "json").document()["findings"] == []
+    assert "orders" not in rmqctl("config", "show", store, "topics").out
+
+
+@pytest.mark.parametrize("name", ["topics", "consumerOffsets"])
+def test_a_damaged_config_database_is_its_own_cause(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    """The real 5.5.0 does not start on either, nor on config/rdb; `config restore` writes no database."""
+    store = golden("broker-550-rocksdb")
+    for table in (store / "config" / name).glob("*.sst"):
+        write_at(table, 20, b"\xff")
+    found = rmqctl("doctor", store, "-o", "json").document()
+    (cause,) = found["causes"]
+    assert (cause["code"], cause["next"]) == ("config-database-damaged", f"rmqctl config show {store}")
+    assert [one["path"] for one in cause["evidence"]] == [f"config/{name}"]
+    assert "not healthy: config-database-damaged; the next start fails" in rmqctl("doctor", store).out
+    refused = rmqctl("config", "set-offset", store, "billing", "orders", "--to", "earliest", "--yes")
+    assert (refused.code, "mqadmin resetOffsetByTime" in refused.err) == (13, True)
+
+
+def test_a_store_whose_layout_nothing_shows_is_said_to_be_a_guess(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("550-rocksdb-crash")
+    shutil.rmtree(store / "consumequeue")
+    assert "or in RocksDB (storeType=defaultRocksDB), only --broker-conf can tell" in rmqctl("info", store).err
+    conf = store.parent / "broker.conf"
+    conf.write_text("storeType=defaultRocksDB\n")
+    told = rmqctl("info", store, "--broker-conf", conf)
+    assert ("can tell" in told.err, "queues in RocksDB are" in told.err) == (False, True)
+
+
+@pytest.mark.parametrize("leaves_abort", [False, True])
+def test_all_verbs_count_the_cost_of_one_damaged_message_alike(
+    leaves_abort: bool, golden: Golden, rmqctl: Rmqctl
+) -> None:
+    """A start leaves a row that leads behind the end, and does not dispatch the damaged message: both are lost."""
+    store = golden("broker-550-rocksdb")
+    at = rmqctl("dump", store, "-o", "jsonl").rows()[60]["physicalOffset"]
+    write_at(store / "commitlog" / f"{0:020d}", at + 100, b"\xff")
+    if leaves_abort:
+        (store / "abort").touch()
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["lost"] == plan["restart"]["lost"] == {"records": 78, "bytes": 34501}
+    assert "1 message lost, the next start loses 77 more" in rmqctl("doctor", store).out
+    assert "drops 77 good messages" in rmqctl("verify", store).err

@@ -27,7 +27,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl recover STORE --keep-going --dry-run": ("file-gap",),
     "rmqctl dump STORE --around OFFSET": (
         "bad-property-crc", "bad-physical-offset", "bad-queue-offset", "bad-entry", "torn-properties",
-        "unit-lost-message", "twin-queue-offset",
+        "unit-lost-message", "twin-queue-offset", "half-database-dangling",
     ),
     "rmqctl truncate STORE --dirty --dry-run": ("bytes-behind-end",),
     "rmqctl truncate STORE --to OFFSET --dry-run": ("log-joint",),
@@ -86,7 +86,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl config restore STORE FILE --dry-run": ("config-damaged", "config-lost"),
     "rmqctl config restore STORE FILE --from bak --dry-run": ("config-emptied", "config-rolled-back", "config-shrunk"),
     "rmqctl config restore STORE topics.json --from store --dry-run": ("topics-lost",),
-    "rmqctl config show STORE": ("queue-unread", "delay-ahead", "two-queue-types"),
+    "rmqctl config show STORE": ("queue-unread", "delay-ahead", "two-queue-types", "config-database-damaged"),
     "rmqctl lag STORE": ("group-ahead", "group-went-back", "offsets-unread"),
     "rmqctl clean STORE --manual --dry-run": ("disk-full",),
     "rmqctl info STORE": (
@@ -120,9 +120,9 @@ EXIT_CODE_ADVICE: dict[ExitCode, Advice] = {
         "rmqctl verify STORE",
     ),
     ExitCode.PARTIAL: Advice(
-        "stderr says what failed. If some input could not be read, correct the permissions, use --follow-links, or "
-        "copy the disk. `verify` lists every unreadable part. After a failed change, `rmqctl undo STORE --list` shows "
-        "whether a change is left.",
+        "stderr says what failed. If some input could not be read, correct the permissions, use --follow-links, "
+        "install the extra `rocksdb`, or copy the disk. `verify` lists every unreadable part. After a failed change, "
+        "`rmqctl undo STORE --list` shows whether a change is left.",
         "rmqctl verify STORE --follow-links",
     ),
     ExitCode.NOT_A_STORE: Advice(

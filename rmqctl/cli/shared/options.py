@@ -15,7 +15,7 @@ from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.option_class import kept, kept_option, together
 from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.logfile.system.remote_storage import is_url, root_text
-from rmqctl.text import counted, install_extra, quoted
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -344,17 +344,20 @@ def open_store(store: Path, *, log_only: bool = False) -> ReadOnlyStore:
     opened = ReadOnlyStore(store, conf, follow_links=kept("follow_links"), log_only=log_only)
     click.get_current_context().call_on_close(opened.close)
     if not opened.path.reads_queues:
-        remark(
-            f"note: {root_text(store)}: its queues are in RocksDB, and are not read: {opened.path.hint_for_databases}"
-        )
+        remark(f"note: {root_text(store)}: its queues are in RocksDB, and are not read: {opened.path.unread_databases}")
     elif (behind := opened.behind_of_database) > 0:
         remark(
             f"note: {root_text(store)}: its queues in RocksDB are {behind} bytes behind the log, as after a kill, "
             "until a start fills them: lag and queues are as they are now"
         )
+    if opened.commit_log.queue.files and opened.path.shows_no_layout:
+        remark(
+            f"note: {root_text(store)}: it has neither queues nor topics.json, so whether its queues were in files, as "
+            "is assumed, or in RocksDB (storeType=defaultRocksDB), only --broker-conf can tell"
+        )
     if opened.path.config_databases and not opened.path.reads_databases:
         where = f"config/{opened.path.config_databases[0]}"
-        how = install_extra("rocksdb")
+        how = opened.path.unread_databases
         remark(
             f"note: {root_text(store)}: topics, groups and offsets are in RocksDB ({where}), and are not read: {how}"
         )

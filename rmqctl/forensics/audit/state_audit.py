@@ -137,9 +137,10 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
     """
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)
-        if config.problem:
+        if config.problem and not store.path.unread_config(name):
             instead = "; its .bak is good" if config.content is not None else ""
-            yield Finding("config-invalid", f"{CONFIG}/{name}", None, config.problem + instead)
+            path = store.path.database_of(name) or f"{CONFIG}/{name}"
+            yield Finding("config-invalid", path, None, config.problem + instead)
     yield from audit_lost_config(store)
     for found in [*consumer_offsets(store), *delay_offsets(store)]:
         end = _present_end(store, found) if ends is None else ends.get((found.topic, found.queue_id), 0)

@@ -63,6 +63,7 @@ NAMED_CAUSES = {
     "lmq-offsets-missing": ("offsets-unread", False),
     "delay-overdue": ("delay-stalled", False),
     "half-overdue": ("half-stalled", False),
+    "half-database-dangling": ("half-rows-wrong", False),
     "timer-files-missing": ("timer-gone", False),
     "timer-undelivered": ("timer-stalled", False),
     "timer-file-length": ("timer-refused", True),
@@ -196,6 +197,8 @@ class _Attribution:
         folders = (f"{CONSUMEQUEUE}/", f"{ROCKSDB_FOLDER}/")
         if is_of_queues or (finding.code == "database-log" and finding.path.startswith(folders)):
             code = "database-damaged"
+        elif code == "config-damaged" and OF_ROCKSDB in finding.detail:
+            code = "config-database-damaged"
         if finding.code == BAD_PHYSICAL_OFFSET and finding.count == 1:
             code = "record-damaged"  # records of another place of the log come in runs, with one error for all
         if code == "config-lost" and finding.path.endswith(TOPICS_CONFIG):

@@ -237,12 +237,20 @@ CAUSES: dict[str, CauseKind] = {
         "A broker starts without the rows behind the damage, and says nothing. They are nowhere else: copy the folder "
         "before any start.",
     ),
+    "half-rows-wrong": CauseKind(
+        "Half messages in RocksDB are not those of the log: {subjects}{places}",
+        "The broker drops them: it asks no producer whether to commit, and consumers never get these messages.",
+    ),
     "config-damaged": CauseKind(
         "A file of config/ cannot be loaded: {subjects}{places}",
         "The broker takes the .bak, which may be older. Without a valid .bak it does not start, or starts with an "
         "empty file: topics, groups or offsets are missing then. If the file has only `null`, the broker does not read "
         "the .bak, and starts with an empty file. Brokers up to 5.3 do the same for `[]` and, in most files, for "
         "blanks.",
+    ),
+    "config-database-damaged": CauseKind(
+        "A database of the broker's configuration is damaged: {subjects}",
+        "The broker does not start. Nothing else in the store has what is lost of its topics, groups or offsets.",
     ),
     "config-emptied": CauseKind(
         "A file of config/ lost all its entries: {subjects}{places}",

@@ -1,16 +1,17 @@
-"""Name what lies in a store's folder, and rmqctl does not read.
+"""Name the parts of a store, and what of them rmqctl does not read.
 
-A store without findings is whole as far as rmqctl reads it: the log, queues, index, checkpoint, the JSON files of
-config/, the timer's files and those of compacted topics, also where queues, index, configuration and timers are in
-RocksDB. Brokers of 5.x also have other databases. A user may have moved other files into the folder.
+A store without findings is whole as far as rmqctl reads it: the log, queues, index, checkpoint, configuration, timers,
+popped messages, compacted topics, users and acls, in files or in RocksDB. Brokers of 5.x can also have tiered storage.
+A user may have moved other files into the folder.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
-from rmqctl.logfile.system.rocksdb import has_database, has_rows
+from rmqctl.logfile.system.rocksdb import DEFAULT_FAMILY, has_database, has_rows
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import (
@@ -20,37 +21,49 @@ from rmqctl.store.config.config_file import (
     REQUEST_MODES_CONFIG,
     TIMER_CHECK,
 )
-from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.config.store_path import Layout
+from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.journal.journals import RMQCTL_FOLDER
-from rmqctl.store.read.consumers.pop_checkpoints import KV_FOLDER
-from rmqctl.store.rocksdb.message_rows import TRANS
+from rmqctl.store.rocksdb.config_files import LAYOUTS, SHOWN
+from rmqctl.store.rocksdb.message_rows import TIMER, TRANS
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-QUEUES_AND_INDEX = (*store_path.QUEUE_PARTS, store_path.INDEX)
 FOLDERS_MAX = 1000  # entries that are looked at to see whether a folder has bytes
 NAMED = 8
 TIMER_FILES = (store_path.TIMER_LOG, store_path.TIMER_WHEEL)
-_READ = frozenset(
-    {*QUEUES_AND_INDEX, *store_path.SINGLE_FILES, store_path.CONFIG, store_path.BROKER_IDENTITY, store_path.MIRROR}
-    | {RECEIPTS_NAME, RMQCTL_FOLDER, *TIMER_FILES, store_path.COMPACTION}
-)
-_READ_IN_CONFIG = frozenset(
-    {*CONFIG_FILES, *CONFIG_FILES_OF_5, TIMER_CHECK, QUEUE_MAPPINGS_CONFIG, REQUEST_MODES_CONFIG}
-)
-_DATABASES = frozenset({store_path.SIGN_OF_5_4, store_path.ROCKSDB_FOLDER, KV_FOLDER})
+TIERED = {"tieredStore", "tiered_index_file", "tieredStoreMetadata.json"}  # the first as tieredStoreFilePath names it
+_UNNAMED = {*store_path.SINGLE_FILES, store_path.MIRROR, RECEIPTS_NAME, RMQCTL_FOLDER, store_path.CONFIG} - {
+    store_path.EPOCH_FILE
+}
+_READ = {
+    store_path.CONSUMEQUEUE: "queues",
+    store_path.CONSUMEQUEUE_EXT: "queue extensions",
+    store_path.BATCHCONSUMEQUEUE: "batch queues",
+    store_path.INDEX: "index",
+    store_path.COMPACTION: "compacted topics",
+    **dict.fromkeys((*TIMER_FILES, TIMER_CHECK), "timers"),
+    **dict.fromkeys((store_path.EPOCH_FILE, store_path.BROKER_IDENTITY), "HA"),
+    QUEUE_MAPPINGS_CONFIG: "static topics",
+    **dict.fromkeys((*CONFIG_FILES, *CONFIG_FILES_OF_5, REQUEST_MODES_CONFIG), "configuration"),
+}
+_DATABASES = dict.fromkeys(chain(*LAYOUTS), "configuration") | {name: name for name in store_path.AUTH_DATABASES}
+_FAMILIES = {DEFAULT_FAMILY: "index", TIMER: "timers", TRANS: "half messages"}
 
 
-class NotRead(NamedTuple):
-    """A file or folder that `verify` does not read. `path` is relative to the store."""
+class StorePart(NamedTuple):
+    """A part of a store: files, or a database. `path` is relative to the store."""
 
     path: str
-    detail: str
+    name: str
+    detail: str = ""  # why rmqctl does not read it; "" if it does
+    database: bool = False
 
     @property
     def is_missing(self) -> bool:
@@ -58,8 +71,8 @@ class NotRead(NamedTuple):
         return self.detail == _MISSING
 
 
-def not_read(store: ReadOnlyStore) -> list[NotRead]:
-    """Return what `verify` does not read in the folder of a store, at any level.
+def parts(store: ReadOnlyStore) -> list[StorePart]:
+    """Return the parts of a store, but not the single files that each store has.
 
     Folders without bytes are left out. Files of the timers that should exist, but do not, come last. What could not be
     listed is in `foreign` of the store.
@@ -70,7 +83,12 @@ def not_read(store: ReadOnlyStore) -> list[NotRead]:
         return []
 
 
-def in_words(found: Sequence[NotRead]) -> str:
+def not_read(store: ReadOnlyStore) -> list[StorePart]:
+    """Return what `verify` does not read in the folder of a store, at any level."""
+    return [part for part in parts(store) if part.detail]
+
+
+def in_words(found: Sequence[StorePart]) -> str:
     """Return the paths as one line of text, or "" for none.
 
     Files that are missing are named as missing.
@@ -83,50 +101,76 @@ def in_words(found: Sequence[NotRead]) -> str:
 
 
 _MISSING = f"although {store_path.CONFIG}/{TIMER_CHECK} and {TIMER_TOPIC} exist"
+_UNKNOWN = "not known to rmqctl"
+_TIERED = "messages that were moved there are not read"
 
 
-def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
-    """Yield what lies beside the parts of the store that rmqctl knows."""
-    path, storage = store.path, store.storage
+def _beside(store: ReadOnlyStore) -> Iterator[StorePart]:
+    path, storage = store.path, store.storage.of_disk
     logs = {folder.relative_to(path.root).parts[0] for folder in path.commitlogs if folder.is_relative_to(path.root)}
+    for folder in path.commitlogs:
+        yield StorePart(storage.display(folder), "DLedger log" if folder == path.entries_in else "commit log")
     for entry in storage.listing(path.root):
-        name = entry.name
-        if name in logs or not _has_bytes(store, entry.path, entry.kind):
-            continue
-        if name == store_path.CONSUMEQUEUE and not path.reads_queues:
-            yield NotRead(name, "its queues in RocksDB")
-        elif name == path.queue_database_folder and not path.reads_databases:
-            if has_database(storage, entry.path):
-                yield NotRead(name, "its queues in RocksDB; those in files are read")
-        elif name == store_path.SIGN_OF_5_4 and path.reads_databases:
-            if _has_half_messages(store):
-                yield NotRead(name, "its half messages (RocksDB)")
-        elif name not in (*_READ, path.queue_database_folder) and not (
-            name == KV_FOLDER and entry.kind is Kind.DIRECTORY and path.reads_databases
-        ):
-            yield NotRead(name, _what(name))
+        if entry.name not in logs | _UNNAMED and _has_bytes(storage, entry.path, entry.kind):
+            is_folder = entry.kind is Kind.DIRECTORY
+            yield from _folder(store, entry.name) if is_folder else [_file(entry.name, entry.name)]
+    revive = (topic for topic in sorted(store.queue_topics) if topic.startswith(REVIVE_PREFIX))
+    yield from (StorePart(f"{store_path.CONSUMEQUEUE}/{topic}", "POP") for topic in revive)
 
 
-def _has_half_messages(store: ReadOnlyStore) -> bool:
+def _file(name: str, where: str) -> StorePart:
+    if name in _READ:
+        return StorePart(where, _READ[name])
+    return StorePart(where, *(("tiered storage", _TIERED) if name in TIERED else ("", _UNKNOWN)))
+
+
+def _folder(store: ReadOnlyStore, name: str) -> Iterator[StorePart]:
+    path, disk = store.path, store.storage.of_disk
+    why, is_combined = path.unread_databases, path.layout is Layout.COMBINED
+    has_queues = path.layout is Layout.ROCKSDB or (is_combined and has_database(disk, path.part(name)))
+    if has_queues := has_queues and name == path.queue_database_folder:
+        yield StorePart(name, "queues", why, database=True)
+    if name == store_path.SIGN_OF_5_4:
+        if has_rows(disk, path.part(name)):
+            yield from (StorePart(name, what, why, database=True) for what in _in_message_database(store))
+    elif name == store_path.KV_FOLDER:
+        yield StorePart(name, "POP", why, database=True)
+    elif not has_queues or (is_combined and name == store_path.CONSUMEQUEUE):
+        yield _file(name, name)
+
+
+def _in_message_database(store: ReadOnlyStore) -> list[str]:
     try:
         database = store.path.message_database
-        return database is not None and next(database.rows(TRANS), None) is not None
+        found = [name for family, name in _FAMILIES.items() if database and next(database.rows(family), None)]
     except OSError:  # the audits have said why
-        return False
+        found = []
+    return found or list(_FAMILIES.values())
 
 
-def _in_config(store: ReadOnlyStore) -> Iterator[NotRead]:
-    folder = store.path.part(store_path.CONFIG)
-    for entry in store.storage.listing(folder):
-        is_read = store.path.reads_databases and entry.name in store.path.config_databases
-        if is_read or entry.name.removesuffix(".bak") in _READ_IN_CONFIG:
+def _in_config(store: ReadOnlyStore) -> Iterator[StorePart]:
+    path, storage = store.path, store.storage.of_disk
+    used, named = path.config_databases, set()
+    others = f"the broker reads {f'{store_path.CONFIG}/{used[0]}' if used else 'the files'} instead"
+    for entry in storage.listing(path.part(store_path.CONFIG)):
+        name = entry.name.removesuffix(".bak")
+        where = f"{store_path.CONFIG}/{entry.name}"
+        if not _has_bytes(storage, entry.path, entry.kind):
             continue
-        if not _has_bytes(store, entry.path, entry.kind):
-            continue
-        yield NotRead(f"{store_path.CONFIG}/{entry.name}", _what(entry.name))
+        if name in _DATABASES and entry.kind is Kind.DIRECTORY:
+            why = others if name not in (*used, *store_path.AUTH_DATABASES) else ""
+            yield StorePart(where, _DATABASES[name], why or path.unread_databases, database=True)
+        elif name in _READ:
+            if used and name in SHOWN:
+                yield StorePart(where, _READ[name], others)
+            elif _READ[name] not in named:
+                named.add(_READ[name])
+                yield StorePart(store_path.CONFIG if _READ[name] == "configuration" else where, _READ[name])
+        else:
+            yield _file(name, where)
 
 
-def _missing_timer_files(store: ReadOnlyStore) -> Iterator[NotRead]:
+def _missing_timer_files(store: ReadOnlyStore) -> Iterator[StorePart]:
     """Yield the files that lead to waiting timers, if they do not exist.
 
     A broker with timerRocksDBEnable has its timers in the database.
@@ -138,14 +182,10 @@ def _missing_timer_files(store: ReadOnlyStore) -> Iterator[NotRead]:
     if store.conf.timers_in_database or has_rows(storage, root / store_path.SIGN_OF_5_4):
         return
     missing = (name for name in TIMER_FILES if storage.entry(root / name).kind is Kind.MISSING)
-    yield from (NotRead(name, _MISSING) for name in missing)
+    yield from (StorePart(name, "timers", _MISSING) for name in missing)
 
 
-def _what(name: str) -> str:
-    return "a database (RocksDB)" if name in _DATABASES else "not known to rmqctl"
-
-
-def _has_bytes(store: ReadOnlyStore, path: Path, kind: Kind) -> bool:
+def _has_bytes(storage: Storage, path: Path, kind: Kind) -> bool:
     """Return whether a file, or a file below a folder, has bytes.
 
     What is neither a file nor a folder counts, too, and so does what lies deep.
@@ -156,7 +196,7 @@ def _has_bytes(store: ReadOnlyStore, path: Path, kind: Kind) -> bool:
             return False
         path, kind = waiting.pop()
         if kind is Kind.DIRECTORY:
-            waiting += [(entry.path, entry.kind) for entry in store.storage.listing(path)]
-        elif kind is not Kind.FILE or store.storage.entry(path).size > 0:
+            waiting += [(entry.path, entry.kind) for entry in storage.listing(path)]
+        elif kind is not Kind.FILE or storage.entry(path).size > 0:
             return True
     return True

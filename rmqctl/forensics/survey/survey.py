@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.config.store_path import CONFIG, CONSUMEQUEUE
+from rmqctl.store.config.store_path import CONFIG, CONSUMEQUEUE, SIGNS_OF_5
 from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import UNREADABLE, message_of
-from rmqctl.store.read.index.tag_index import signs_of_5_4
+from rmqctl.store.read.index.tag_index import TAGS_IN_INDEX
 from rmqctl.store.read.timer_check import has_timer, timer_check, timer_database
 from rmqctl.store.read.version_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
 from rmqctl.store.rocksdb.message_rows import TIMELINE, TIMER, checkpoint_of
 
 if TYPE_CHECKING:
-    from rmqctl.forensics.survey.not_read import NotRead
+    from rmqctl.forensics.survey.not_read import StorePart
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
-def survey(store: ReadOnlyStore, beside: list[NotRead]) -> dict[str, Any]:
+def survey(store: ReadOnlyStore, parts: list[StorePart]) -> dict[str, Any]:
     """Return the document of `info -o json`.
 
-    `beside` is what `not_read` found. Raises OSError if a needed file cannot be read.
+    `parts` are those of the store. Raises OSError if a needed file cannot be read.
     """
     log = store.commit_log
     in_use = log.files_in_use()
@@ -40,6 +40,7 @@ def survey(store: ReadOnlyStore, beside: list[NotRead]) -> dict[str, Any]:
     unused = [file.name for file in log.queue.files[len(in_use) :]]
     document = {
         "store": str(store.path.root),
+        "parts": [part._asdict() | {"read": not part.detail} for part in parts],
         "version": _version(store),
         "layout": store.path.layout.value,
         "configDatabases": [f"{CONFIG}/{name}" for name in store.path.config_databases],
@@ -66,7 +67,7 @@ def survey(store: ReadOnlyStore, beside: list[NotRead]) -> dict[str, Any]:
         "controller": _controller(store),
         "timer": _timer(store),
         "topics": topics,
-        "notLookedAt": [one.path for one in beside],
+        "notLookedAt": [part.path for part in parts if part.detail],
         "anomalies": [
             {"code": damage.code, "path": damage.path, "detail": damage.detail}
             for damage in [*log.queue.anomalies, *store.foreign]
@@ -163,10 +164,8 @@ def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
 def _version(store: ReadOnlyStore) -> dict[str, Any]:
     signs = signs_of_5(store)
     separator = ends_with_separator(store)
-    if signs_of_5_4(store):
-        guess = "5.4 or later"
-    elif signs:
-        guess = _by_separator(separator, "5.2 or 5.3", "5.0 to 5.1.4", "5.x")
+    if signs:
+        guess = _guess_of_5(max({**SIGNS_OF_5, TAGS_IN_INDEX: "5.4"}.get(sign, "5.0") for sign in signs), separator)
     elif store.path.has_lock_file:
         guess = _by_separator(separator, "4.0 to 4.9.0", "4.9.1 or later", "4.x")
         signs = ["lock"]
@@ -181,6 +180,15 @@ def _version(store: ReadOnlyStore) -> dict[str, Any]:
     if separator is not None:
         signs = [*signs, "0x02 after the last property" if separator else "no 0x02 after the last property"]
     return {"guess": guess, "signs": signs, "profile": guess_profile(store).name}
+
+
+def _guess_of_5(since: str, separator: bool | None) -> str:
+    if since >= "5.4":
+        return f"{since} or later"
+    if since >= "5.3":
+        return "5.3" if since == "5.3" else f"{since} to 5.3.4"
+    ends = since == "5.2" or separator
+    return _by_separator(ends, "5.2 or 5.3", f"{since} to 5.1.4", "5.x" if since == "5.0" else f"{since} to 5.3")
 
 
 def _by_separator(separator: bool | None, with_it: str, without: str, unknown: str) -> str:

@@ -41,8 +41,8 @@ from rmqctl.format.body.pop_message import PopCheckpoint
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import TAGS
-from rmqctl.store.config.config_file import OFFSETS_CONFIG, rocksdb_folder
-from rmqctl.store.config.store_path import COMPACTION, CONFIG
+from rmqctl.store.config.config_file import OFFSETS_CONFIG
+from rmqctl.store.config.store_path import COMPACTION
 from rmqctl.store.config.topics import TIMER_TOPIC, TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 from rmqctl.store.read.consumers.pop_checkpoints import is_pop_topic, kv_checkpoints, to_process, unacknowledged
@@ -486,6 +486,4 @@ def _left_by_timer(store: ReadOnlyStore) -> set[int]:
 
 
 def _has_unread_offsets(store: ReadOnlyStore) -> bool:
-    if store.path.reads_databases:
-        return bool(store.path.config_databases) and store.config(OFFSETS_CONFIG).content is None
-    return rocksdb_folder(store.storage, store.path.part(CONFIG)) is not None
+    return bool(store.path.config_databases) and store.config(OFFSETS_CONFIG).content is None

@@ -65,7 +65,10 @@ def check_is_in_files(store: ReadOnlyStore) -> None:
     name = rocksdb_folder(store.storage, folder)
     if name is not None:
         what = "the configuration is in RocksDB: a change of the files in config/ would not reach the broker"
-        hint = f"if the broker no longer uses this database, move it away: mv {name} {name}.old"
+        hint = (
+            "a running broker changes it: mqadmin resetOffsetByTime, updateTopic or updateSubGroup; if the broker no "
+            f"longer uses this database, move it away: mv {name} {name}.old"
+        )
         raise LayoutNotSupported(what, path=str(folder / name), hint=hint)
 
 

@@ -9,9 +9,8 @@ from rmqctl.forensics.doctor.next_start import OF_LOG, OF_QUEUES
 from rmqctl.logfile.system.remote_storage import is_remote
 from rmqctl.operations.doctor.surroundings import usual_size
 from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
-from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4
+from rmqctl.store.config.store_path import CONFIG, KV_FOLDER, SIGN_OF_5_4
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
-from rmqctl.store.read.consumers.pop_checkpoints import KV_FOLDER
 from rmqctl.store.rocksdb.config_files import LAYOUTS
 from rmqctl.text import counted, quoted
 
@@ -107,6 +106,12 @@ OLD_ENTRIES = (
     "This changes nothing: the file may be right, and restoring it can lose what was added later. With --yes instead "
     "of --dry-run, the file is then as its .bak."
 )
+CONFIG_DATABASE = (
+    "This changes nothing, and shows what can still be read. Put a good copy of the database there, from a backup or a "
+    "slave. Without one, move it away: the broker then starts without its entries. Create the topics at once (`mqadmin "
+    "updateTopic`), as it deletes queues in RocksDB of others after 10 minutes, then groups (`mqadmin updateSubGroup`) "
+    "and offsets (`mqadmin resetOffsetByTime`)."
+)
 OTHER_KEYS = (
     "This changes nothing. `rmqctl recover` and `rmqctl rebuild` would make the index agree with the record: keep a "
     "copy of index/ first, if the right key is not known."
@@ -135,6 +140,7 @@ COMMANDS = {
     "config-damaged": ("rmqctl config restore {target} {name} --yes", "The file is then as its .bak, or rebuilt."),
     "topics-lost": ("rmqctl config restore {target} {name} --from store --yes", "topics.json then lists them."),
     "config-lost": ("rmqctl config restore {target} {name} --yes", "The file then has what the store shows."),
+    "config-database-damaged": ("rmqctl config show {target}", CONFIG_DATABASE),
     "config-shrunk": (
         "rmqctl config restore {target} {name} --from bak --dry-run",
         OLD_ENTRIES,

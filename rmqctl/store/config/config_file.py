@@ -8,6 +8,7 @@ valid UTF-8 as Latin-1.
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from rmqctl.logfile.system.rocksdb import has_database
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.config import config_types
 from rmqctl.store.config.fastjson import fastjson_loads
+from rmqctl.store.rocksdb.config_files import LAYOUTS
 
 CONFIG_SIZE_MAX = 16 * 1024 * 1024
 TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
@@ -36,7 +38,6 @@ CONFIG_FILES = (
     "consumerFilter.json",
 )
 CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", TIMER_METRICS, "transactionMetrics")
-ROCKSDB_FOLDERS = ("topics", "consumerOffsets", "subscriptionGroups", "rdb", "metadata")  # in config/
 _BLANKS = b" \t\r\n"
 _REFUSES_BLANKS = {PROFILE_4_7: GROUPS_CONFIG, PROFILE_4_9: GROUPS_CONFIG, PROFILE_5_3: OFFSETS_CONFIG}  # fastjson 1
 
@@ -109,7 +110,7 @@ def charset_of(raw: bytes) -> str:
 
 def rocksdb_folder(storage: Storage, folder: Path) -> str | None:
     """Return the name of a RocksDB folder in config/, or None if there are files."""
-    return next((name for name in ROCKSDB_FOLDERS if has_database(storage, folder / name)), None)
+    return next((name for name in chain(*LAYOUTS) if has_database(storage, folder / name)), None)
 
 
 def table(config: ConfigFile, key: str) -> dict[str, Any]:

@@ -5,7 +5,10 @@
 | `lock` | 4.3 and later, not 4.1 |
 | `abort.bak` (each start creates it), `timerwheel`, `timerlog/`, `compaction/`, config/timercheck | 5.x |
 | a PID in `abort` | 5.x |
-| `rocksdbstore/` | 5.4 and later |
+| `rocksdbstore/`, config/metadata | 5.4 and later |
+| `consumequeue_rocksdb/` | 5.5 and later |
+| `kvStore/`, config/rdb | 5.3.2 and later |
+| config/users, config/acls | 5.3 and later |
 | `consumequeue/CURRENT`, without topics in `consumequeue` | 5.2 and later, storeType=defaultRocksDB |
 | the same with topics | 5.3.1 and later, rocksdbCQDoubleWriteEnable: queues in files, and the same in RocksDB |
 | `consumequeue_rocksdb/` in place of `consumequeue/` for the database | 5.5, useSeparateStorePathForRocksdbCQ |
@@ -27,7 +30,7 @@ from rmqctl.logfile.system.rocksdb import CURRENT, Database, can_read_databases,
 from rmqctl.logfile.system.shown_storage import ShownStorage
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.config.databases import config_files, config_layout, queue_files
-from rmqctl.store.rocksdb.config_files import SINGLE, V1
+from rmqctl.store.rocksdb.config_files import SHOWN, SINGLE, V1, V2
 from rmqctl.store.rocksdb.queue_files import QueueFiles
 from rmqctl.text import install_extra
 
@@ -52,18 +55,26 @@ COMPACTION = "compaction"  # of 5.1 and later
 MIRROR = "rmqctl-mirror.json"  # `rmqctl replicate` wrote the store; no broker knows the file
 SINGLE_FILES = (CHECKPOINT, ABORT, ABORT_BAK, EPOCH_FILE, LOCK)
 SIGN_OF_5_4 = "rocksdbstore"  # each start of a 5.4 broker creates this folder
-SIGNS_OF_5 = (
-    SIGN_OF_5_4,
-    ABORT_BAK,
-    TIMER_WHEEL,
-    TIMER_LOG,
-    COMPACTION,
-    "config/timercheck",
-    "config/consumerOrderInfo.json",
-)
+ROCKSDB_FOLDER = "consumequeue_rocksdb"  # useSeparateStorePathForRocksdbCQ
+KV_FOLDER = "kvStore"  # with popConsumerKVServiceInit
+AUTH_DATABASES = ("users", "acls")  # in config/
+SIGNS_OF_5 = {  # and the first versions that write them
+    ROCKSDB_FOLDER: "5.5",
+    SIGN_OF_5_4: "5.4",
+    f"{CONFIG}/{SINGLE[0]}": "5.4",
+    KV_FOLDER: "5.3.2",
+    f"{CONFIG}/{V2[0]}": "5.3.2",
+    **{f"{CONFIG}/{name}": "5.3" for name in AUTH_DATABASES},
+    f"{CONSUMEQUEUE}/{CURRENT}": "5.2",
+    ABORT_BAK: "5.0",
+    TIMER_WHEEL: "5.0",
+    TIMER_LOG: "5.0",
+    COMPACTION: "5.1",
+    "config/timercheck": "5.0",
+    "config/consumerOrderInfo.json": "5.0",
+}
 PID_IN_ABORT = "a PID in abort"
 DLEDGER_PREFIX, DLEDGER_DATA = "dledger-", "data"
-ROCKSDB_FOLDER = "consumequeue_rocksdb"  # useSeparateStorePathForRocksdbCQ
 _ROCKSDB_NAMES = frozenset({CURRENT, "IDENTITY", "LOCK", "LOG"})
 _SURE_SIGNS = (CURRENT, "IDENTITY", "LOCK", "MANIFEST-")  # of a database, also beside the folders of topics
 _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), (".sst", ".log", ".dbtmp", ".blob")
@@ -123,12 +134,13 @@ class StorePath:
         self.layout = (
             Layout.DLEDGER if self.entries_in is not None else _layout(disk, root, conf, is_separate=is_separate)
         )
+        self._is_said = bool(conf.path)
         self.reads_databases = not isinstance(self.storage, RemoteStorage) and can_read_databases()
         self.queue_database_folder = ROCKSDB_FOLDER if is_separate else CONSUMEQUEUE  # its name
         self.reads_queues = self.layout is not Layout.ROCKSDB or self.reads_databases
         if not (self.reads_queues or log_only):
             what = "a store with its queues in RocksDB"
-            raise LayoutNotSupported(what, path=root_text(root), hint=self.hint_for_databases)
+            raise LayoutNotSupported(what, path=root_text(root), hint=self.unread_databases)
         self.config_databases: tuple[str, ...] = ()  # the folders in config/ that the broker reads in place of files
         if CONFIG in entries:
             self.config_databases = _config_databases(self.storage.of_disk, root, conf, self.layout)
@@ -146,6 +158,17 @@ class StorePath:
     def part(self, name: str) -> Path:
         """Return the path of a part of the store, for example `index`."""
         return self.root / name
+
+    def database_of(self, name: str) -> str:
+        """Return the database that stands for config/`name`; "" if the file is read."""
+        if name not in SHOWN or not self.config_databases:
+            return ""
+        return f"{CONFIG}/{self.config_databases[SHOWN.index(name) if len(self.config_databases) > 1 else 0]}"
+
+    def unread_config(self, name: str) -> str:
+        """Say why config/`name`, which is in a database, is not read; "" else."""
+        where, why = self.database_of(name), self.unread_databases
+        return f"{name} is in RocksDB ({where}), and is not read: {why}" if where and why else ""
 
     @cached_property
     def message_database(self) -> Database | None:
@@ -179,7 +202,7 @@ class StorePath:
         if self.layout not in (Layout.FILES, Layout.DLEDGER) and not may_refill:
             what = f"its queues are in {self.layout.value}, and rmqctl writes no database"
             let = "`rmqctl recover`, `truncate` and `rebuild` let a start fill them"
-            hint = let if self.reads_databases else self.hint_for_databases
+            hint = let if self.reads_databases else self.unread_databases
             raise LayoutNotSupported(what, path=root_text(self.root), hint=hint)
 
     def check_plain_log(self) -> None:
@@ -199,10 +222,11 @@ class StorePath:
             self.storage = ShownStorage(self.storage, shown)
 
     @property
-    def hint_for_databases(self) -> str:
-        """Say how to have databases read that are not."""
-        is_here = not isinstance(self.storage, RemoteStorage)
-        return install_extra("rocksdb") if is_here else "copy the store to this host"
+    def unread_databases(self) -> str:
+        """Say what it takes to read databases; "" if they are read."""
+        if self.reads_databases:
+            return ""
+        return "copy the store to this host" if isinstance(self.storage, RemoteStorage) else install_extra("rocksdb")
 
     @property
     def database_files(self) -> list[str]:
@@ -224,12 +248,24 @@ class StorePath:
         """
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 
+    @property
+    def shows_no_layout(self) -> bool:
+        """Return whether nothing shows where the queues were.
+
+        They are taken for files then, but may have been in RocksDB.
+        """
+        is_guess = self.layout is Layout.FILES and not self._is_said and not isinstance(self.storage, RemoteStorage)
+        if not is_guess or self.storage.entry(self.part(CONFIG) / SHOWN[0]).kind is not Kind.MISSING:
+            return False
+        return not self.storage.kinds(str(self.part(CONSUMEQUEUE))) and bool(self.version_signs())
+
     def version_signs(self) -> list[str]:
         """Return the signs of a 5.x broker in the store.
 
         A sign is the name of a file or folder, or PID_IN_ABORT for a PID in the file `abort`.
         """
-        found = [sign for sign in SIGNS_OF_5 if self.storage.entry(self.part(sign)).kind is not Kind.MISSING]
+        disk = self.storage.of_disk
+        found = [sign for sign in SIGNS_OF_5 if disk.entry(self.part(sign)).kind is not Kind.MISSING]
         abort = self.storage.entry(self.part(ABORT))
         if abort.kind is Kind.FILE and abort.size:
             found.append(PID_IN_ABORT)

@@ -253,10 +253,20 @@ class ReadOnlyStore:
         return checkpoint.decode(self.storage.read_start(path, checkpoint.CHECKPOINT_FILE_SIZE))
 
     def config(self, name: str) -> ConfigFile:
-        """Load config/`name` as a broker does, once."""
+        """Load config/`name` as a broker does, once.
+
+        If the broker reads a database that is not read here, the content is None.
+        """
         if name not in self._configs:
-            self._configs[name] = load_config(self.storage, self.path.part(store_path.CONFIG), name)
+            folder, why = self.path.part(store_path.CONFIG), self.path.unread_config(name)
+            found = ConfigFile(name, folder / name, None, why) if why else load_config(self.storage, folder, name)
+            self._configs[name] = found
         return self._configs[name]
+
+    @property
+    def lacks_config(self) -> bool:
+        """Return whether topics, groups or offsets were asked for, and not read."""
+        return any(map(self.path.unread_config, self._configs))
 
     @property
     def listed_topics(self) -> dict[str, Any]:
@@ -274,9 +284,10 @@ class ReadOnlyStore:
     def partly_read(self) -> bool:
         """Return whether a part of the store is missing or could not be read.
 
-        Examples: a link that is not followed, a commit log folder that does not exist.
+        Examples: a link that is not followed, a commit log folder that does not exist, a database without the extra.
         """
-        return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
+        is_lacking = self.has_unreadable or self.lacks_config
+        return is_lacking or any(damage.code == "log-missing" for damage in self.foreign)
 
     def check_database(self) -> None:
         """Read all queues in RocksDB, before they are listed.

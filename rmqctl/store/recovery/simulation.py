@@ -239,8 +239,12 @@ class RestartSimulation:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
         outcome = self._outcome()
         queues = list(self._queues.with_offsets())
-        cuts = [(key, queue.cut_from, max_offset) for key, queue, _, max_offset in queues]
-        units = {key: max(cut_from - end, 0) for key, cut_from, end in cuts if cut_from is not None}
+        units = {
+            key: queue.behind(outcome.max_phy_offset)
+            if isinstance(queue, DatabaseQueue)
+            else max((queue.cut_from or 0) - max_offset, 0)
+            for key, queue, _, max_offset in queues
+        }
         lost_of = self._losses.of_queues(units)
         return replace(
             outcome,
@@ -274,8 +278,12 @@ class RestartSimulation:
     def _config_refusal(self) -> str | None:
         folder, storage = self._store.path.part(store_path.CONFIG), self._store.storage
         for name in CONFIGS:
-            config = self._store.config(name)
-            if config.content is None and not starts_empty(storage, folder, name, self._profile):
+            config, path = self._store.config(name), self._store.path
+            if config.content is not None or path.unread_config(name):
+                continue
+            if database := path.database_of(name):
+                return f"{database} cannot be read: {config.problem}"
+            if not starts_empty(storage, folder, name, self._profile):
                 return f"config/{name} and its .bak cannot be read: {config.problem}"
         return None
 

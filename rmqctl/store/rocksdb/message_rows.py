@@ -41,6 +41,7 @@ TIMELINE, SCANNED = b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint"
 WORDS_MAX = 16  # between the @ of a UNIQ_KEY; those of POP have 6
 _OFFSET = struct.Struct(">q")
 _TIMER = struct.Struct(">iq")
+_HALF = struct.Struct(">4xi")  # without checkTimes
 
 
 class IndexRow(NamedTuple):
@@ -60,6 +61,15 @@ class TimerRow(NamedTuple):
     unique_key: str
     size: int  # of the record, in bytes
     physical_offset: int
+
+
+class HalfRow(NamedTuple):
+    """A half message that waits for its commit or rollback."""
+
+    physical_offset: int
+    topic: str  # to which it goes
+    unique_key: str
+    size: int  # of the record, in bytes
 
 
 def index_rows(database: Database, prefix: bytes = b"", start: bytes = b"") -> Iterator[IndexRow]:
@@ -101,6 +111,14 @@ def timer_rows(database: Database, since_ms: int = 0) -> Iterator[TimerRow]:
         if len(value) == _TIMER.size and len(key) > 8:
             due_ms, (size, physical_offset) = int.from_bytes(key[:8], "big"), _TIMER.unpack(value)
             yield TimerRow(due_ms, key[8:].decode("utf-8", "replace"), size, physical_offset)
+
+
+def half_rows(database: Database) -> Iterator[HalfRow]:
+    """Yield the half messages without an end, by physical offset. Raises OSError."""
+    for key, value in database.rows(TRANS):
+        parts = key[8:].decode("utf-8", "replace").split("@", 2)  # "", topic, uniqKey
+        if len(value) == _HALF.size and len(parts) == 3:
+            yield HalfRow(int.from_bytes(key[:8], "big"), parts[1], parts[2], *_HALF.unpack(value))
 
 
 def checkpoint_of(database: Database, name: bytes, family: str = DEFAULT_FAMILY) -> int | None:

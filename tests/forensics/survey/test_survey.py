@@ -100,6 +100,30 @@ def test_the_version_is_guessed(name: str, guess: str, golden: Golden, info: Inf
     assert version["signs"]
 
 
+@pytest.mark.parametrize(
+    ("name", "sign", "guess"),
+    [
+        ("497-basic", "abort.bak", "5.0 to 5.1.4"),
+        ("497-basic", "compaction", "5.1 to 5.1.4"),
+        ("533-basic", "consumequeue/CURRENT", "5.2 or 5.3"),
+        ("533-basic", "config/users", "5.3"),
+        ("533-basic", "kvStore", "5.3.2 to 5.3.4"),
+        ("533-basic", "config/rdb", "5.3.2 to 5.3.4"),
+        ("533-basic", "config/metadata", "5.4 or later"),
+        ("533-basic", "consumequeue_rocksdb", "5.5 or later"),
+    ],
+)
+def test_each_part_of_a_store_tells_since_when_brokers_write_it(
+    name: str, sign: str, guess: str, golden: Golden, info: Info
+) -> None:
+    root = golden(name)
+    (root / sign).parent.mkdir(exist_ok=True)
+    (root / sign).write_bytes(b"x")
+    version = info(root)["version"]
+    assert (version["guess"], sign in version["signs"]) == (guess, True)
+    assert version["profile"] == ("5.4" if guess >= "5.4" else "5.3")
+
+
 @pytest.mark.parametrize(("end", "guess"), [(b"\x02", "4.0 to 4.9.0"), (b"", "4.9.1 or later")])
 def test_the_separator_behind_the_last_property_tells_the_version(
     tmp_path: Path, info: Info, end: bytes, guess: str

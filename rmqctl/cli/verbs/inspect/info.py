@@ -11,7 +11,7 @@ from rmqctl.cli.output.render import print_document, print_fields, print_table
 from rmqctl.cli.shared.options import note_unfinished_change, open_store, output_option, store_argument
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import ExitCode
-from rmqctl.text import counted
+from rmqctl.text import counted, quoted
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 UNIT_STEP = 1024
@@ -42,35 +42,34 @@ def command(store: Path, output: str) -> int:
     The broker version is the version of the broker that wrote the store. `info` reads folders, small files, and the
     beginning and the end of the log. `info` does not scan the log. To check whether the store is whole, use `verify`.
     """
-    from rmqctl.forensics.survey.not_read import in_words, not_read
+    from rmqctl.forensics.survey.not_read import parts
     from rmqctl.forensics.survey.survey import survey
 
     opened = open_store(store, log_only=True)
-    beside = not_read(opened)
-    document = survey(opened, beside)
+    document = survey(opened, parts(opened))
     if output == "json":
         print_document("info", document)
     else:
-        print_fields([*_fields(document), *_attention(document, in_words(beside))])
+        print_fields(_fields(document))
         if document["topics"]:
             print()
             rows = [[topic["topic"], topic["queueCount"], topic["messages"]] for topic in document["topics"]]
             print_table(["TOPIC", "QUEUES", "MESSAGES"], rows)
     note_unfinished_change(opened)
-    return int(ExitCode.PARTIAL if opened.partly_read else ExitCode.CLEAN)
+    return int(ExitCode.PARTIAL if opened.partly_read or not opened.path.reads_queues else ExitCode.CLEAN)
 
 
 def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
     log, queues, index = document["commitLog"], document["consumeQueues"], document["index"]
-    version, lock, databases = document["version"], document["lock"], document["configDatabases"]
+    version, lock = document["version"], document["lock"]
     of_topics = f"{queues['queueCount']} of {counted(queues['topicCount'], 'topic')}"
     holder = "not held" if lock["heldBy"] is None else f"held by {_process(lock['heldBy'])}: a broker runs"
     return [
         ("store", document["store"]),
+        *_part_fields(document["parts"]),
         ("written by", f"RocketMQ {version['guess']} (shown by: {', '.join(version['signs'])})"),
         ("  treated as", f"{version['profile']} by `append` and `recover`, unless --profile says otherwise"),
         ("queues in", QUEUES_IN.get(document["layout"], document["layout"])),
-        *([("config in", f"RocksDB: {', '.join(databases)}")] if databases else []),
         ("lock", holder if lock["file"] else "no lock file"),
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down cleanly"),
         (
@@ -95,14 +94,29 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         *_checkpoint_fields(document["checkpoint"]),
         *_timer_fields(document["timer"]),
         *_controller_fields(document["controller"]),
+        *(("attention", f"{one['path']}: {one['detail']} [{one['code']}]") for one in document["anomalies"]),
     ]
 
 
-def _attention(document: dict[str, Any], not_read: str) -> list[tuple[str, Any]]:
-    return ([("beside these", not_read)] if not_read else []) + [
-        ("attention", f"{anomaly['path']}: {anomaly['detail']} [{anomaly['code']}]")
-        for anomaly in document["anomalies"]
-    ]
+def _part_fields(parts: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Say first what the store has, each part once, and what of it is not read."""
+    read = dict.fromkeys(part["name"] for part in parts if part["read"])
+    words = []
+    for name in read:
+        named = [part for part in parts if part["read"] and part["name"] == name]
+        paths = [part["path"] for part in named if part["database"]]
+        files = "files, " if len(paths) < len(named) else ""
+        words.append(f"{name} ({files}{', '.join(paths)}: RocksDB)" if paths else name)
+    unread: dict[str, list[str]] = {}
+    for part in parts:
+        if not part["read"]:
+            unread.setdefault(part["detail"], []).append(part["path"])
+    return [("reads", ", ".join(words)), *(("  not", _unread(paths, why)) for why, paths in unread.items())]
+
+
+def _unread(paths: list[str], why: str) -> str:
+    what = ", ".join(map(quoted, paths))
+    return f"missing: {what} ({why})" if why.startswith("although") else f"{what} ({why})"
 
 
 def _process(pid: int) -> str:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from operator import itemgetter
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,14 @@ from rmqctl.format.message import Damage
 from rmqctl.format.properties import KEYS
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.serve.static_queues import static_queues
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
+    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.serve.static_queues import StaticPiece
     from rmqctl.store.timer.timer_message import TimerMessage
 
 Row = dict[str, Any]
@@ -81,6 +84,9 @@ def command(store: Path, topic: str | None, queue_id: int | None, timer: bool, o
     the message's size, and the message's tags code. The tags code is the hash of the tags. For a delayed message, the
     tags code is the delivery time.
 
+    A queue of a static topic (5.x) also has the globalId and the offsets under which clients see it, from
+    config/topicQueueMapping.json.
+
     With --timer, `queue` follows timerlog/, timerwheel and config/timercheck as a start of the broker does: the rows
     are what it delivers, a message twice if it comes twice. TOPIC is then the topic to which the messages go. stderr
     says how many messages wait that nothing leads to.
@@ -105,8 +111,10 @@ def command(store: Path, topic: str | None, queue_id: int | None, timer: bool, o
         keys = [key for key in sorted(opened.queues) if topic in (None, key[0])]
         if topic is not None and not keys:
             raise _no_such_queue(opened, topic, None, f"of topic {topic!r}")
-        rows = _queue_rows(opened, [opened.queues[key] for key in keys])
-        print_rows("queue", "queues", rows, output, _QUEUE_KEYS, _columns(_QUEUE_KEYS), head=head)
+        static = static_queues(opened)
+        rows = _queue_rows(opened, [opened.queues[key] for key in keys], static)
+        columns = _QUEUE_KEYS + (_STATIC_KEYS if any(key in static for key in keys) else ())
+        print_rows("queue", "queues", rows, output, columns, _columns(columns), head=head)
     unread = [damage for damage in opened.foreign if damage.code in ("unreadable", "link-not-followed")]
     for damage in unread:
         remark(f"{damage.path}: {damage.detail}")
@@ -115,7 +123,7 @@ def command(store: Path, topic: str | None, queue_id: int | None, timer: bool, o
 
 def _columns(keys: tuple[str, ...]) -> dict[str, Callable[[dict[str, Any]], Any]]:
     """Return the columns of a table. The headings are the keys in capital letters."""
-    return {key.upper(): itemgetter(key) for key in keys}
+    return {key.upper(): methodcaller("get", key) for key in keys}
 
 
 def _no_such_queue(store: ReadOnlyStore, topic: str, queue_id: int | None, what: str) -> RmqctlError:
@@ -133,6 +141,7 @@ def _no_such_queue(store: ReadOnlyStore, topic: str, queue_id: int | None, what:
 _TIMER_KEYS = ("dueTimestamp", "dueTime", "overdue", "topic", "queueId", "uniqKey", "keys", "physicalOffset")
 _UNIT_KEYS = ("queueOffset", "physicalOffset", "size", "tagsCode")
 _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
+_STATIC_KEYS = ("globalId", "staticMinOffset", "staticMaxOffset")
 
 
 def _list_timers(store: ReadOnlyStore, topic: str | None, output: str) -> int:
@@ -185,7 +194,7 @@ def _timer_row(store: ReadOnlyStore, timer: TimerMessage) -> Row:
     }
 
 
-def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
+def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue], static: dict[QueueKey, StaticPiece]) -> Iterator[Row]:
     """Yield a row for each queue.
 
     For an unreadable queue, yield no row, and add a Damage to `store.foreign`.
@@ -198,13 +207,19 @@ def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
             store.foreign.append(Damage("unreadable", 0, 0, f"the queue cannot be read: {error.strerror}", path=path))
             continue
         queue.queue.close()
-        yield {
+        row = {
             "topic": queue.topic,
             "queueId": queue.queue_id,
             "minOffset": low,
             "maxOffset": high,
             "messages": high - low,
         }
+        piece = static.get((queue.topic, queue.queue_id))
+        yield (
+            row
+            if piece is None
+            else row | dict(zip(_STATIC_KEYS, (piece.global_id, piece.offset(low), piece.offset(high)), strict=True))
+        )
 
 
 def _units(queue: UnitQueue, min_physical_offset: int, asked: QueueOptions) -> Iterator[Row]:

@@ -11,6 +11,7 @@ from rmqctl.cli.shared.options import scan_progress
 from rmqctl.cli.shared.verb import CHANGE_VERB
 from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
 from rmqctl.operations.plan import RebuildTimers
+from rmqctl.store.config.config_file import TOPICS_CONFIG
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def check_complete(store: ReadOnlyStore, *, log_stays: bool = False, refills: bo
     if refills:
         store.check_database()
     queues = len(store.queues)
+    store.config(TOPICS_CONFIG)  # says which queues are batch queues
     if store.partly_read and not (refills and store.is_only_database_unreadable):
         what = "a part of it was not read: `rmqctl verify` shows which"
-        raise Unreadable(what, path=str(store.path.root), hint=READ_ALL_HINT)
+        raise Unreadable(what, path=str(store.path.root), hint=store.path.unread_databases or READ_ALL_HINT)
     store.check_one_queue_type()
     store.check_size_of_conf()
     if queues and not store.commit_log.queue.files:

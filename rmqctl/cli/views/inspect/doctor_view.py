@@ -12,6 +12,7 @@ from rmqctl.errors import outcome
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.doctor.next_start import start_to_json, starts_in_words
 from rmqctl.forensics.survey.not_read import in_words
+from rmqctl.forensics.verify import LEVEL_ALL
 from rmqctl.logfile.system.remote_storage import is_remote
 from rmqctl.operations.doctor.diagnosis import one_line, process_in_words
 from rmqctl.text import counted
@@ -59,7 +60,8 @@ class Diagnosed(NamedTuple):
     @property
     def exit_code(self) -> ExitCode:
         """Return the exit code of `rmqctl doctor`."""
-        return outcome(incomplete=self.examination.report.incomplete, findings=bool(self.diagnosis.causes))
+        report = self.examination.report
+        return outcome(incomplete=report.incomplete or report.level < LEVEL_ALL, findings=bool(self.diagnosis.causes))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document, without the key `store`."""

@@ -33,6 +33,7 @@ from rmqctl.format.message import tags_code
 from rmqctl.format.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS
 from rmqctl.logfile.system.rocksdb import Database
 from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.config.store_path import KV_FOLDER
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 from rmqctl.store.read.timer_check import timer_check
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.timer_check import TimerCheck
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-KV_FOLDER, KV_FAMILY, KV_DATA = "kvStore", "popState", (".sst", ".log")
+KV_FAMILY, KV_DATA = "popState", (".sst", ".log")
 Popped = dict[tuple[str, int], dict[str, dict[int, int]]]  # by queue and group, queue offset: visible again at (ms)
 
 
@@ -125,7 +126,7 @@ def kv_checkpoints(store: ReadOnlyStore, problems: list[str]) -> Iterator[PopChe
         if not (opens or _has_data(store, folder)):
             return
         if not store.path.reads_databases:
-            raise OSError(errno.ENOTSUP, store.path.hint_for_databases)
+            raise OSError(errno.ENOTSUP, store.path.unread_databases)
         for _, value in Database(store.storage, folder).rows(KV_FAMILY):
             try:
                 yield decode_row(value)

@@ -1,8 +1,8 @@
 """Find out whether the index of a store has entries for TAGS.
 
 Brokers write them since 5.4.0 (IndexService.buildIndex), and a 5.4 broker finds no message by tag without them. So a
-store with a sign of 5.4 needs them: the signs are such entries, and the folder
-`rmqctl.store.config.store_path.SIGN_OF_5_4`. If the store may be of 5.3 or of 5.4, the user must give the broker
+store with a sign of 5.4 needs them: the signs are such entries, and the folders of 5.4 in
+`rmqctl.store.config.store_path.SIGNS_OF_5`. If the store may be of 5.3 or of 5.4, the user must give the broker
 version.
 """
 
@@ -17,8 +17,7 @@ from rmqctl.format import properties
 from rmqctl.format.index_entry import ENTRY_FIRST, key_hash, tag_key_hash
 from rmqctl.format.message import Message
 from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.logfile.system.storage import Kind
-from rmqctl.store.config import store_path
+from rmqctl.store.config.store_path import SIGNS_OF_5
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,9 +57,8 @@ class IndexedStore(Protocol):
 
 def signs_of_5_4(store: IndexedStore) -> list[str]:
     """Return the signs that a broker of 5.4 or later wrote the store."""
-    folder = store_path.SIGN_OF_5_4
-    is_there = store.storage.entry(store.path.part(folder)).kind is not Kind.MISSING
-    return ([folder] if is_there else []) + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
+    found = [sign for sign in store.path.version_signs() if SIGNS_OF_5.get(sign, "") >= "5.4"]
+    return found + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
 
 
 def tags_are_indexed(store: IndexedStore) -> bool | None:

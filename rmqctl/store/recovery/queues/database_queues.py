@@ -77,6 +77,11 @@ class DatabaseQueue:
             found = self._search(first, log_end, finds_first=False)
             self.cut_from, self.max_offset = self.max_offset, (first if found is None else found) + 1
 
+    def behind(self, log_end: int) -> int:
+        """Return how many rows led behind the log's end before the start."""
+        found = self.queue and self.queue.first_where(lambda unit: unit.physical_offset >= log_end)
+        return self.queue.max_offset - found.queue_offset if self.queue and found else 0
+
     def correct_min_offset(self, log_start: int) -> None:
         """Begin at the first row that leads into the log, as the broker finds it."""
         self.min_offset = self._min(log_start)[1]
