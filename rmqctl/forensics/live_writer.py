@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.forensics.audit.database_index import DANGLING, MISSING
+from rmqctl.forensics.audit.databases.database_index import DANGLING, MISSING
 from rmqctl.forensics.verify import Verification
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.config.store_path import CHECKPOINT

@@ -17,12 +17,12 @@ from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.forensics.audit.client_audit import RejectedMessages
 from rmqctl.forensics.audit.compaction_audit import audit_compaction
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
-from rmqctl.forensics.audit.database_audit import audit_database_rows, audit_databases
-from rmqctl.forensics.audit.database_index import DatabaseIndexAudit
+from rmqctl.forensics.audit.databases.database_audit import audit_database_rows, audit_databases
+from rmqctl.forensics.audit.databases.database_index import DatabaseIndexAudit
+from rmqctl.forensics.audit.databases.queue_database import audit_queue_database
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
 from rmqctl.forensics.audit.part_audit import RunSummary, summary_of
-from rmqctl.forensics.audit.queue_database import audit_queue_database
 from rmqctl.forensics.audit.timer_audit import REPEATED, audit_timers
 from rmqctl.forensics.bit_flips import find_bit_flips
 from rmqctl.forensics.finding import Finding, of_damage

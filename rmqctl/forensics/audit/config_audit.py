@@ -33,7 +33,7 @@ from rmqctl.store.config.topics import TIMER_TOPIC, is_broker_topic
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
-from rmqctl.store.read.timer_check import timer_check
+from rmqctl.store.read.consumers.timer_check import timer_check
 from rmqctl.text import counted
 
 if TYPE_CHECKING:

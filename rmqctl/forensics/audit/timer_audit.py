@@ -10,7 +10,7 @@ from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.store_path import SIGN_OF_5_4, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
-from rmqctl.store.read.timer_check import TIMER_CHECK_PATH, has_only_timers, has_timer
+from rmqctl.store.read.consumers.timer_check import TIMER_CHECK_PATH, has_only_timers, has_timer
 from rmqctl.store.timer.timer_start import refused_file, timer_start
 from rmqctl.text import counted
 

@@ -17,7 +17,7 @@ from rmqctl.format.message import BAD_PHYSICAL_OFFSET
 from rmqctl.logfile.mapped_file_queue import EMPTY_FILE, OFFSET_MAX
 from rmqctl.logfile.system.rocksdb import OF_ROCKSDB
 from rmqctl.store.config.config_file import TOPICS_CONFIG
-from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, ROCKSDB_FOLDER, SIGN_OF_5_4
+from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONFIG, CONSUMEQUEUE, INDEX, ROCKSDB_FOLDER, SIGN_OF_5_4
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class _Attribution:
         folders = (f"{CONSUMEQUEUE}/", f"{ROCKSDB_FOLDER}/")
         if is_of_queues or (finding.code == "database-log" and finding.path.startswith(folders)):
             code = "database-damaged"
-        elif code == "config-damaged" and OF_ROCKSDB in finding.detail:
+        elif OF_ROCKSDB in finding.detail and finding.path.startswith(f"{CONFIG}/"):
             code = "config-database-damaged"
         if finding.code == BAD_PHYSICAL_OFFSET and finding.count == 1:
             code = "record-damaged"  # records of another place of the log come in runs, with one error for all

@@ -25,7 +25,7 @@ from rmqctl.store.read.consumers.consumer_groups import (
 )
 from rmqctl.store.read.consumers.consumer_offsets import delivered_delays
 from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_messages
-from rmqctl.store.read.timer_check import has_timer
+from rmqctl.store.read.consumers.timer_check import has_timer
 from rmqctl.store.timer.timer_start import timer_start
 
 if TYPE_CHECKING:

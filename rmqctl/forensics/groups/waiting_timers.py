@@ -21,8 +21,8 @@ from rmqctl.store.config.store_path import TIMER_LOG
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import is_served
+from rmqctl.store.read.consumers.timer_check import timer_check
 from rmqctl.store.read.file_scan import RecordRun
-from rmqctl.store.read.timer_check import timer_check
 from rmqctl.store.timer.timer_message import MS_MAX, TimerMessage, timer_message
 from rmqctl.store.timer.timer_start import to_deliver
 

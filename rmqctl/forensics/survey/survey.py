@@ -13,8 +13,8 @@ from rmqctl.store.config.store_path import CONFIG, CONSUMEQUEUE, SIGNS_OF_5
 from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import UNREADABLE, message_of
+from rmqctl.store.read.consumers.timer_check import has_timer, timer_check, timer_database
 from rmqctl.store.read.index.tag_index import TAGS_IN_INDEX
-from rmqctl.store.read.timer_check import has_timer, timer_check, timer_database
 from rmqctl.store.read.version_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
 from rmqctl.store.rocksdb.message_rows import TIMELINE, TIMER, checkpoint_of
 

@@ -46,8 +46,8 @@ from rmqctl.store.config.store_path import COMPACTION
 from rmqctl.store.config.topics import TIMER_TOPIC, TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 from rmqctl.store.read.consumers.pop_checkpoints import is_pop_topic, kv_checkpoints, to_process, unacknowledged
+from rmqctl.store.read.consumers.timer_check import has_timer
 from rmqctl.store.read.read_only_store import has_key
-from rmqctl.store.read.timer_check import has_timer
 from rmqctl.store.timer.timer_message import MS_MAX
 from rmqctl.store.timer.timer_start import timer_start, to_deliver
 

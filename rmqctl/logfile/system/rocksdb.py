@@ -81,21 +81,19 @@ class Database:
             else:
                 return
 
-    def damage_besides(self, read: Container[str]) -> str:
-        """Read the families that are not in `read`, and say what is lost.
+    def read_besides(self, read: Container[str]) -> None:
+        """Read all rows of the families that are not in `read`."""
+        for family in self._families:
+            if family not in read:
+                deque(self.rows(family), maxlen=0)
 
-        The text is empty if nothing is. If MANIFEST was cut, it does not name all tables, and their rows are lost.
-        Beside a running broker, such tables can be old or new ones.
+    def unnamed_tables(self) -> list[str]:
+        """Return the tables that MANIFEST does not name.
+
+        If it was cut, their rows are lost; beside a running broker, they can be old or new ones.
         """
-        try:
-            for family in self._families:
-                if family not in read:
-                    deque(self.rows(family), maxlen=0)
-        except OSError as error:
-            return f"cannot be read: {error.strerror}"
         named = {table["name"].removeprefix("/") for table in self._database.live_files()}
-        lost = ", ".join(name for name in self._listed if name.endswith(".sst") and name not in named)
-        return f"MANIFEST does not name {lost}: the rows are lost" if lost else ""
+        return [name for name in self._listed if name.endswith(".sst") and name not in named]
 
     def rows(
         self, family: str = DEFAULT_FAMILY, prefix: bytes = b"", start: bytes = b""

@@ -34,7 +34,7 @@ from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE
 from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.journal.changes import Delete, Install
-from rmqctl.store.read.timer_check import (
+from rmqctl.store.read.consumers.timer_check import (
     TIMER_CHECK,
     TIMER_CHECK_PATH,
     TIMER_CHECK_SIZE,
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
     from rmqctl.operations.plan import RepairPlan
     from rmqctl.store.journal.changes import Change
+    from rmqctl.store.read.consumers.timer_check import TimerCheck
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-    from rmqctl.store.read.timer_check import TimerCheck
 
 OVERDUE_SLOTS = 3 * 86_400  # how long ago an overdue message's slot may be
 AHEAD_SLOTS = 7 * 86_400

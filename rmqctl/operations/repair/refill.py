@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.audit.queue_database import audit_queue_database
+from rmqctl.forensics.audit.databases.queue_database import audit_queue_database
 from rmqctl.format.profile import start_rules
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
@@ -19,7 +19,7 @@ from rmqctl.operations.plan import AddLogFile, RebuildQueue, RebuildTimers, Refi
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, QUEUE_PARTS, Layout
 from rmqctl.store.journal.changes import Delete, Install
-from rmqctl.store.read.timer_check import has_timer
+from rmqctl.store.read.consumers.timer_check import has_timer
 from rmqctl.store.recovery.rules import Mode
 from rmqctl.store.recovery.simulation import plan_restart
 from rmqctl.text import counted, quoted

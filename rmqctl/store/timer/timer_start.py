@@ -37,7 +37,7 @@ from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE
 from rmqctl.store.config.store_path import TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.read.commit_log import UNREADABLE
-from rmqctl.store.read.timer_check import TimerCheck, timer_check, timer_database
+from rmqctl.store.read.consumers.timer_check import TimerCheck, timer_check, timer_database
 from rmqctl.store.rocksdb.message_rows import SCANNED, TIMELINE, TIMER, checkpoint_of, timer_rows
 from rmqctl.store.timer.timer_message import TimerMessage, timer_message
 from rmqctl.store.timer.timer_units import (

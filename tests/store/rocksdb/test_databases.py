@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqctl.forensics.audit.database_audit import audit_databases
+from rmqctl.forensics.audit.databases.database_audit import audit_databases
 from rmqctl.logfile.system.rocksdb import Database
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.store_path import StorePath
@@ -221,7 +221,11 @@ def test_tables_that_a_cut_manifest_does_not_name_are_a_finding(root: Path) -> N
     assert list(audit_databases(store)) == []
     os.truncate(manifest, manifest.stat().st_size // 2)
     (found,) = audit_databases(store)
-    assert (found.code, found.path, ".sst: the rows are lost" in found.detail) == ("unreadable", "config/rdb", True)
+    assert (found.code, found.path, ".sst: a broker starts without" in found.detail) == (
+        "database-log",
+        "config/rdb",
+        True,
+    )
     store.close()
 
 

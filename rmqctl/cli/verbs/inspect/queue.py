@@ -146,7 +146,7 @@ _STATIC_KEYS = ("globalId", "staticMinOffset", "staticMaxOffset")
 
 def _list_timers(store: ReadOnlyStore, topic: str | None, output: str) -> int:
     from rmqctl.forensics.groups.waiting_timers import timers_by_queues, to_come
-    from rmqctl.store.read.timer_check import has_only_timers, has_timer
+    from rmqctl.store.read.consumers.timer_check import has_only_timers, has_timer
     from rmqctl.store.timer.timer_message import MS_MAX
     from rmqctl.store.timer.timer_start import timer_start, to_deliver
 

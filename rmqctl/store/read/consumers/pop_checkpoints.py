@@ -36,7 +36,7 @@ from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.store_path import KV_FOLDER
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
-from rmqctl.store.read.timer_check import timer_check
+from rmqctl.store.read.consumers.timer_check import timer_check
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.consumers.timer_check import TimerCheck
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-    from rmqctl.store.read.timer_check import TimerCheck
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 KV_FAMILY, KV_DATA = "popState", (".sst", ".log")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.forensics.audit.queue_database import audit_queue_database
+from rmqctl.forensics.audit.databases.queue_database import audit_queue_database
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Golden, Rmqctl, tree_hash

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 READ_FAMILIES = frozenset({DEFAULT_FAMILY, KV_FAMILY, TIMER, TRANS, *FAMILIES.values()})  # by other audits
@@ -50,8 +51,10 @@ def audit_databases(store: ReadOnlyStore) -> Iterator[Finding]:
             yield Finding("database-log", f"{name}/{file}", None, what, file_offset=position)
         if damaged or name == store.path.queue_database_folder:
             continue
-        if why := (_popped(store) if name == KV_FOLDER else "") or _unread(store, folder):
+        if name == KV_FOLDER and (why := _popped(store)):
             yield Finding("unreadable", name, None, why)
+        elif store.lock_holder() is None and has_database(disk, folder):
+            yield from _lost_rows(disk, name, folder)
 
 
 def _popped(store: ReadOnlyStore) -> str:
@@ -61,16 +64,20 @@ def _popped(store: ReadOnlyStore) -> str:
     return f"no broker with popConsumerKVServiceInit starts: {problems[0]}" if problems else ""
 
 
-def _unread(store: ReadOnlyStore, folder: Path) -> str:
+def _lost_rows(disk: Storage, name: str, folder: Path) -> Iterator[Finding]:
     # asked of 5.5.0: it does not start if the data version of the groups cannot be read, and starts without the offsets
-    # if MANIFEST was cut; the log shows what queues lack
-    disk = store.storage.of_disk
-    if store.lock_holder() is not None or not has_database(disk, folder):
-        return ""
+    # if MANIFEST was cut
     try:
-        return Database(disk, folder).damage_besides(READ_FAMILIES)
+        database = Database(disk, folder)
     except OSError:  # the audits of its content say why
-        return ""
+        return
+    try:
+        database.read_besides(READ_FAMILIES)
+    except OSError as error:
+        yield Finding("unreadable", name, None, f"cannot be read: {error.strerror}")
+    if unnamed := database.unnamed_tables():
+        what = f"MANIFEST does not name {', '.join(unnamed)}: a broker starts without the rows there"
+        yield Finding("database-log", name, None, what)
 
 
 def audit_database_rows(store: ReadOnlyStore) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Checks of what brokers keep in RocksDB."""
