@@ -15,7 +15,7 @@ from rmqctl.forensics.audit.databases.queue_database import audit_queue_database
 from rmqctl.format.profile import start_rules
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.operations.plan import AddLogFile, RebuildQueue, RebuildTimers, RefillQueues, Step
+from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RebuildTimers, RefillQueues, Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, QUEUE_PARTS, Layout
 from rmqctl.store.journal.changes import Delete, Install
@@ -50,7 +50,9 @@ def refilled(
     """Return `plan` with the step RefillQueues in place of those that a start makes.
 
     A plan for queues in files stays as it is; one for queues in both keeps its steps for those in files. If the start
-    that is due, `restart`, gives each queue its messages of the log (`messages` has their number), no step is left.
+    that is due, `restart`, gives each queue its messages of the log (`messages` has their number), no step is left but
+    that for an index which it does not fill.
+
     Raises BadRequest if the start after the plan would not read the whole log.
     """
     in_both = store.path.layout is Layout.COMBINED
@@ -61,7 +63,10 @@ def refilled(
     steps = tuple(step for step in plan.steps if not is_made_by_start(step, made))
     changes_log = any(not isinstance(step.action, Delete) for step in steps)  # a broker deletes files behind its end
     if restart is not None and not changes_log and _serves_all(restart, messages or {}):
-        return replace(plan, steps=())
+        # a start after a clean stop indexes only what its queues lack
+        is_indexed = restart.mode is Mode.NORMAL and restart.queues_end > store.commit_log.min_offset
+        of_index = (step for step in plan.steps if isinstance(step.action, RebuildIndex))
+        return replace(plan, steps=tuple(of_index) if is_indexed else ())
     if not changes_log and store.path.is_refilled and not (in_both and steps):
         return replace(plan, steps=())
     if in_both and not (steps or is_wrong):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def test_a_start_without_abort_would_miss_the_first_message(golden: Golden, rmqc
     assert f"next: rmqctl recover {root} --yes" in told.out
     assert rmqctl("recover", root, "--yes").code == 3
     assert parts(root) == {"consumequeue/LOCK", "abort"}
+
+
+def test_an_index_that_no_start_fills_is_rebuilt(golden: Golden, rmqctl: Rmqctl) -> None:
+    """5.5.0 finds 280 keys of the whole store, none without the index, and 280 after this."""
+    root = golden(WHOLE)
+    shutil.rmtree(root / "index")
+    (root / "checkpoint").unlink()
+    result = rmqctl("recover", root, "--yes", "-o", "json")
+    assert (result.code, [step["action"] for step in result.document()["actions"]]) == (3, ["rebuild-index"])
+    assert parts(root) == {"consumequeue/CURRENT", "consumequeue/LOCK"}
 
 
 @pytest.mark.parametrize("verb", [("recover",), ("rebuild", "queues"), ("rebuild", "all"), ("truncate",)])
