@@ -94,6 +94,13 @@ def test_the_processes_that_compile(tmp_path: Path) -> None:
         assert all(child.startswith("True") for child in children)
 
 
+def test_a_signer(tmp_path: Path) -> None:
+    trapped = Trapped(tmp_path)
+    signer = f"{sys.executable} -c print(1)"
+    _, child = trapped.run(*COMMANDS["script"], "acquire", ".", "../outside/bag", "--sign", signer)
+    assert child.startswith("True")
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("job", ["verify .", "stats .", "export . --to {elsewhere}", "lag ."])
 def test_the_processes_of_spark(job: str, tmp_path: Path) -> None:

@@ -32,6 +32,11 @@ VERBS = {
     "trace": ("verbs.inspect.trace", "Show the life of a message: copies, transactions, retries, who consumed it."),
     "diff": ("verbs.inspect.diff", "Say what a slave or a copy lacks, and where two stores differ."),
     "serve": ("verbs.inspect.serve", "Send a store to real slaves, as their master does."),
+    "acquire": (
+        "verbs.inspect.acquire",
+        "Copy a store as evidence: a BagIt folder with hashes; beside a broker, too.",
+    ),
+    "attest": ("verbs.inspect.attest", "Check such a copy, and name what has changed, within 1 MiB."),
     "config": ("verbs.config.config", "Show topics, groups and offsets; set offsets; restore topics.json."),
     "append": ("verbs.change.append", "Append one message, or JSON Lines as dump prints them."),
     "recover": ("verbs.change.recover", "Repair a store after a crash or damage; --dry-run shows its losses."),

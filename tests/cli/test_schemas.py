@@ -18,6 +18,7 @@ SCHEMAS = {
     each.name.removesuffix(".json"): json.loads(each.read_text())
     for each in files("rmqctl.cli").joinpath("schema").iterdir()
 }
+WORDS_OF_HASHDEEP = {("attest", "missing"), ("attest", "moved")}  # lists of files; recover and rebuild count by them
 WITHOUT_DOCUMENT = {"explain", "completion", "warm-up", "schema", "job"}
 
 
@@ -85,9 +86,10 @@ def test_every_document_says_its_store() -> None:
 
 def test_a_key_has_one_kind_of_value_in_all_documents() -> None:
     kinds: dict[str, set[str]] = defaultdict(set)
-    for schema in SCHEMAS.values():
+    for document, schema in SCHEMAS.items():
         for name, kind in keys_of(schema):
-            kinds[name].add(kind)
+            if (document, name) not in WORDS_OF_HASHDEEP:
+                kinds[name].add(kind)
     assert {name for name, found in kinds.items() if len(found) > 1} == set(), kinds
 
 

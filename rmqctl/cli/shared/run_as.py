@@ -107,10 +107,13 @@ def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
     """Return the owner of the store, or None if the process keeps its user.
 
-    Raises ChangeFailed if the files belong to several users, or if their owner cannot be read.
+    Raises ChangeFailed if the files belong to several users, if their owner cannot be read, or if they lie in a copy of
+    `rmqctl acquire`.
     """
     from rmqctl.logfile.access.owner import Owner, is_root, owner_of, owners_in
 
+    for folder in (store, *logs):
+        _check_is_no_evidence(folder)
     if not is_root() or kept("as_root"):
         return None
     try:
@@ -124,3 +127,15 @@ def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
         hint = f"run `chown -R {owner.uid} {quoted(store)}`, or give --as-root to go on as root"
         raise ChangeFailed(f"its files belong to several users: {who}; nothing was changed", path=str(store), hint=hint)
     return owner if owner.uid else None
+
+
+def _check_is_no_evidence(folder: Path) -> None:
+    """Raise ChangeFailed if a folder lies in a copy that `rmqctl attest` checks."""
+    from rmqctl.operations.acquire.bag import DATA, FILES
+
+    real = folder.resolve()
+    for above in (real, *real.parents):
+        if above.name == DATA and (above.parent / FILES).is_file():
+            name = (real / "x").relative_to(above).parts[0]
+            hint = f"work on a copy: `cp -a --sparse=always {quoted(above / name)} COPY`"
+            raise ChangeFailed("it is evidence, of `rmqctl acquire`: nothing was changed", path=str(folder), hint=hint)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from enum import Enum
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmqctl.errors import may_open
 from rmqctl.logfile.access import place
@@ -84,6 +84,7 @@ class DiskSpace(NamedTuple):
 
 
 OPEN_FILES_MAX = 64
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 _FOLDER, _MISSING = Kind.DIRECTORY, Kind.MISSING  # Python 3.11 needs 0.2 µs to look up a member of an Enum
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
 
@@ -204,6 +205,21 @@ class Storage:
         mode = stat.S_IMODE(found.st_mode)
         mtime_ns = within_time(found.st_mtime_ns)
         return Stamp(kind, found.st_size, mtime_ns, mode, found.st_uid, found.st_gid, found.st_dev)
+
+    def details(self, of: Path | int, *, follow: bool = False) -> dict[str, Any]:
+        """Return what the system says of a path or of an open file, for a line of JSON.
+
+        With `follow`, of the target of a link. Times are in ns since 1970, sizes in bytes. Raises OSError.
+        """
+        found = os.fstat(of) if isinstance(of, int) else self._status(of, follow=follow)
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "special")
+        details: dict[str, Any] = {"kind": kind, "size": found.st_size, "mtime": found.st_mtime_ns}
+        details |= {"ctime": found.st_ctime_ns, "mode": stat.S_IMODE(found.st_mode), "links": found.st_nlink}
+        details |= {"uid": found.st_uid, "gid": found.st_gid, "device": found.st_dev, "inode": found.st_ino}
+        if kind == "link" and not isinstance(of, int):
+            name, held = reached(of)
+            details["target"] = os.readlink(name, dir_fd=held)
+        return details
 
     def present(self, path: Path) -> Stamp:
         """Return the state of `path`. Raises OSError, also for a missing file."""
@@ -326,6 +342,18 @@ class Storage:
                 return None
             if error.errno in (errno.EINVAL, errno.ENOTSUP):
                 return position  # the file system does not report holes
+            raise with_path(error, descriptor) from error
+
+    def next_hole(self, descriptor: int, position: int) -> int:
+        """Return the first position >= `position` in a hole, or the end of the file.
+
+        `position` is one that `next_data` returned. Raises OSError.
+        """
+        try:
+            return os.lseek(descriptor, position, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOTSUP, errno.ENXIO):
+                return os.fstat(descriptor).st_size
             raise with_path(error, descriptor) from error
 
     def lock_holder(self, path: Path) -> int | None:

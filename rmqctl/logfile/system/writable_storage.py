@@ -239,6 +239,17 @@ class WritableStorage(Storage):
         except OSError as error:
             raise place.with_path(error, descriptor) from error
 
+    def sync_file_system(self, descriptor: int) -> None:
+        """Flush all files of the file system of an open file to disk.
+
+        For many small files, it is a hundred times as fast as a sync of each.
+        """
+        if not hasattr(_LIBC, "syncfs"):  # macOS
+            os.sync()
+        elif _LIBC.syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise place.with_path(OSError(number, os.strerror(number)), descriptor)
+
     def set_modified(self, descriptor: int, time_ms: int) -> None:
         """Set a file's time of modification to `time_ms`, in ms since 1970.
 

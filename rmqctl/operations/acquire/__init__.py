@@ -1,0 +1,1 @@
+"""Copy a store as evidence, and check such a copy."""
