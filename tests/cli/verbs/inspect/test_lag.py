@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Rmqctl, unpack
+from tests.support.databases import write_database
 from tests.support.file_edits import write_at
 from tests.support.group_offsets import add_offsets
 from tests.support.log_maker import Record, write_log
@@ -253,12 +254,9 @@ def test_unconsumed_goes_with_other_conditions(golden: Golden, rmqctl: Rmqctl) -
 def test_kv_store_without_data_changes_no_answer(golden: Golden, rmqctl: Rmqctl) -> None:
     """5.3.2 and later create the database with popConsumerKVServiceEnable, also if nobody pops."""
     store = golden("broker-550")
-    database = store / "kvStore"
-    database.mkdir()
-    for name, content in (("CURRENT", b"MANIFEST-000005"), ("000004.log", b""), ("LOG", b"text")):
-        (database / name).write_bytes(content)
+    write_database(store / "kvStore", {"default": {}, "popState": {}})
     assert rmqctl("lag", store).code == 0
-    (database / "000007.sst").write_bytes(b"popped")
+    (store / "kvStore" / "CURRENT").write_bytes(b"MANIFEST-999999")
     found = rmqctl("lag", store)
     assert (found.code, "kvStore/ says which messages were popped" in found.err) == (4, True)
 
