@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.system.rocksdb_log import endless_at, first_damage
+from rmqctl.logfile.system.rocksdb_log import BLOCK, endless_at, first_damage
 from rmqctl.logfile.system.storage import Entry, Kind, Storage
 from rmqctl.scratch import temporary_folder
 
@@ -31,6 +31,8 @@ OF_ROCKSDB = "RocksDB: "  # begins the text of each error
 _READ = re.compile(r"CURRENT|IDENTITY|(MANIFEST|OPTIONS)-[0-9]+|[0-9]+\.(sst|log|blob)")
 _APPENDED = re.compile(r"MANIFEST-[0-9]+|[0-9]+\.log")
 _BITS_OF_BROKER = 16
+_PART = 32 * BLOCK  # bytes that are read at once
+_LOG_MAX = 1024 * 1024 * 1024  # bytes; RocksDB begins a new MANIFEST there, and flushes before a log is so large
 _TRIES, _PAUSE_S = 5, 0.1  # a running broker may delete a file between the listing and the opening
 
 
@@ -55,7 +57,7 @@ def damaged_logs(storage: Storage, folder: Path) -> Iterator[tuple[str, int]]:
     RocksDB opens such a database, and has no row of what follows. Raises OSError.
     """
     for entry in _appended(storage, folder):
-        damage = first_damage(storage.read_start(entry.path, entry.size))
+        damage = first_damage(_parts(storage, entry))
         if damage is not None:
             yield entry.name, damage
 
@@ -124,7 +126,7 @@ class Database:
         import rocksdict
 
         for entry in _appended(storage, self._folder):
-            endless = endless_at(storage.read_start(entry.path, entry.size))
+            endless = endless_at(_parts(storage, entry))
             if endless is not None:
                 raise OSError(errno.EIO, f"{OF_ROCKSDB}{entry.name} is damaged at byte {endless}", str(self._folder))
         raw, tables = rocksdict.Options(raw_mode=True), rocksdict.BlockBasedOptions()
@@ -157,7 +159,25 @@ class Database:
 
 
 def _appended(storage: Storage, folder: Path) -> list[Entry]:
-    return [found for found in storage.listing(folder) if found.kind is Kind.FILE and _APPENDED.fullmatch(found.name)]
+    found = [one for one in storage.listing(folder) if one.kind is Kind.FILE and _APPENDED.fullmatch(one.name)]
+    for entry in found:
+        if entry.size > _LOG_MAX:
+            raise OSError(errno.EFBIG, f"{OF_ROCKSDB}{entry.name} is larger than any of RocksDB", str(folder))
+    return found
+
+
+def _parts(storage: Storage, entry: Entry) -> Iterator[tuple[int, bytes]]:
+    descriptor, at = storage.open(entry.path), 0
+    try:
+        while at < entry.size and (data := storage.next_data(descriptor, at)) is not None:
+            at = max(at, data // BLOCK * BLOCK)
+            part = storage.read(descriptor, at, min(_PART, entry.size - at))
+            if not part:
+                return
+            yield at, part
+            at += len(part)
+    finally:
+        storage.close(descriptor)
 
 
 @contextmanager

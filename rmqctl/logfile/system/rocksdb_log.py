@@ -1,7 +1,8 @@
 """The files that RocksDB appends to: MANIFEST, and write-ahead logs (.log).
 
 They have blocks of 32 KiB, and each block has records: checksum4 size2 kind1 data, little-endian. The checksum is the
-CRC-32C of kind and data, rotated and shifted (db/log_format.h and util/crc32c.h of RocksDB).
+CRC-32C of kind and data, rotated and shifted (db/log_format.h and util/crc32c.h of RocksDB). The functions take a file
+in parts of whole blocks, each with its position; holes may be left out.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-_BLOCK = 32 * 1024
+BLOCK = 32 * 1024
 _HEADER = struct.Struct("<IHB")
+_EMPTY = bytes(_HEADER.size)
 _KINDS = range(1, 5)  # a whole record; the first, a middle and the last part of one
 _RECYCLABLE = range(5, 9)  # the same in a file that was used before; brokers set no recycle_log_file_num
 _MASK = 0xA282EAD8
@@ -27,11 +29,32 @@ class _Record(NamedTuple):
     kind: int
 
 
-def first_damage(data: bytes) -> int | None:
+def first_damage(parts: Iterable[tuple[int, bytes]]) -> int | None:
     """Return the position of the first damaged record.
 
     None if there is none, or if only the end is missing: a broker that is killed writes a part of its last record.
     """
+    for at, data in parts:
+        damage = _first_damage(data)
+        if damage is not None:
+            return at + damage
+    return None
+
+
+def endless_at(parts: Iterable[tuple[int, bytes]]) -> int | None:
+    """Return the position of a damaged record that would keep RocksDB busy for ever.
+
+    None without one, or if RocksDB ends before it in the same part.
+    """
+    for at, data in parts:
+        if any(record.kind in _RECYCLABLE for record in _records(data)):
+            damage = _first_damage(data)
+            if damage is not None and data[damage + _HEADER.size - 1] in _RECYCLABLE:
+                return at + damage
+    return None
+
+
+def _first_damage(data: bytes) -> int | None:
     for record in _records(data):
         begin, end = record.position + _HEADER.size, record.position + _HEADER.size + record.size
         if end > len(data) and end <= _block_end(begin):
@@ -41,22 +64,12 @@ def first_damage(data: bytes) -> int | None:
     return None
 
 
-def endless_at(data: bytes) -> int | None:
-    """Return the position of a damaged record that would keep RocksDB busy for ever.
-
-    None without one, or if RocksDB ends before it.
-    """
-    if not any(record.kind in _RECYCLABLE for record in _records(data)):
-        return None
-    damage = first_damage(data)
-    return damage if damage is not None and data[damage + _HEADER.size - 1] in _RECYCLABLE else None
-
-
 def _records(data: bytes) -> Iterator[_Record]:
     position = 0
     while position + _HEADER.size <= len(data):
         left = _block_end(position) - position
-        if left < _HEADER.size or not any(data[position : position + left]):  # the rest of a block, or no data yet
+        is_empty = data[position : position + _HEADER.size] == _EMPTY and not any(data[position : position + left])
+        if left < _HEADER.size or is_empty:  # the rest of a block, or no data yet
             position += left
             continue
         record = _Record(position, *_HEADER.unpack_from(data, position))
@@ -80,7 +93,7 @@ def _is_right(data: bytes, record: _Record) -> bool:
 
 
 def _block_end(position: int) -> int:
-    return (position // _BLOCK + 1) * _BLOCK
+    return (position // BLOCK + 1) * BLOCK
 
 
 @cache

@@ -42,11 +42,11 @@ def log_of(folder: Path) -> Path:
 @given(data=st.data())
 def test_each_flipped_bit_is_found_where_it_is(written: Path, data: st.DataObject) -> None:
     whole = log_of(written).read_bytes()
-    assert first_damage(whole) is None
+    assert first_damage([(0, whole)]) is None
     at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
     flipped = bytearray(whole)
     flipped[at] ^= 1 << bit
-    found = first_damage(bytes(flipped))
+    found = first_damage([(0, bytes(flipped))])
     is_padding = found is None and not any(whole[at : (at // 32768 + 1) * 32768])  # the rest of a block has no data
     assert is_padding or (found is not None and found <= at < found + 32768)
 
@@ -54,7 +54,7 @@ def test_each_flipped_bit_is_found_where_it_is(written: Path, data: st.DataObjec
 @settings(deadline=None)
 @given(size=st.integers(0, 1_000_000))
 def test_a_log_that_ends_inside_a_record_is_not_damaged(written: Path, size: int) -> None:
-    assert first_damage(log_of(written).read_bytes()[:size]) is None
+    assert first_damage([(0, log_of(written).read_bytes()[:size])]) is None
 
 
 def test_a_kind_that_keeps_rocksdb_busy_for_ever_is_refused(written: Path, golden: Golden, rmqctl: Rmqctl) -> None:
@@ -63,7 +63,7 @@ def test_a_kind_that_keeps_rocksdb_busy_for_ever_is_refused(written: Path, golde
     with log_of(folder).open("r+b") as file:
         file.seek(6)
         file.write(b"\5")
-    assert endless_at(log_of(folder).read_bytes()) == 0
+    assert endless_at([(0, log_of(folder).read_bytes())]) == 0
     with pytest.raises(OSError, match=r"\.log is damaged at byte 0"):
         Database(Storage(folder.parent), folder)
 
