@@ -116,6 +116,12 @@ class Unreadable(RmqctlError):
     exit_code = ExitCode.PARTIAL
 
 
+class AnotherLog(RmqctlError):
+    """A store is not a replica of the log that it was given for."""
+
+    exit_code = ExitCode.PARTIAL
+
+
 class PeerError(RmqctlError):
     """A broker cannot be reached, does not answer in time, or breaks the protocol.
 

@@ -40,6 +40,7 @@ VERBS = {
     "config": ("verbs.config.config", "Show topics, groups and offsets; set offsets; restore topics.json."),
     "append": ("verbs.change.append", "Append one message, or JSON Lines as dump prints them."),
     "recover": ("verbs.change.recover", "Repair a store after a crash or damage; --dry-run shows its losses."),
+    "heal": ("verbs.change.heal", "Bring damaged records back exactly: from their own bytes, or from a replica."),
     "truncate": ("verbs.change.truncate", "End the log at a record boundary; queues and index follow."),
     "rebuild": ("verbs.change.rebuild", "Rebuild queues and index from the log."),
     "clean": ("verbs.change.clean", "Delete expired files, by age, disk usage or a limit; made for cron."),

@@ -1,4 +1,4 @@
-"""Find the flipped bit that explains a wrong checksum."""
+"""Find the flipped bits that explain a wrong checksum."""
 
 from __future__ import annotations
 
@@ -51,4 +51,25 @@ def find_bit_flips(data: bytes | memoryview, stored: int) -> list[BitFlip]:
                 found.append(BitFlip(position, bits[value]))
             index = by_top[value >> 24]
             candidates[i] = ((value ^ table[index]) << 8 | index) & 0xFFFFFFFF
+    return found
+
+
+def find_two_bit_flips(data: bytes | memoryview, stored: int) -> list[tuple[BitFlip, BitFlip]]:
+    """Return each pair of flipped bits in `data` that explains the CRC-32 `stored`.
+
+    Memory and time grow with the bits of `data`, and the pairs that explain a wrong checksum by chance with their
+    square: one is expected in 8 KiB.
+    """
+    table, _, _ = _table()
+    values = [table[1 << bit] for bit in range(8)]
+    difference = zlib.crc32(data) & CRC_MASK ^ stored
+    seen: dict[int, BitFlip] = {}  # by the change of the checksum, for the bits that were passed
+    found = []
+    for position in range(len(data) - 1, -1, -1):
+        for bit, value in enumerate(values):
+            other = seen.get(difference ^ value & CRC_MASK)
+            if other is not None:
+                found.append((BitFlip(position, bit), other))
+            seen[value & CRC_MASK] = BitFlip(position, bit)
+        values = [value >> 8 ^ table[value & 0xFF] for value in values]
     return found

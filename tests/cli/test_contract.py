@@ -42,6 +42,7 @@ STORE_VERBS = (
     ("checkpoint",),
     ("undo",),
     ("clean", "--dry-run"),
+    ("heal", "--dry-run"),
 )
 
 

@@ -45,6 +45,7 @@ VERBS = (
     ("queue", "OrderPaid", "0"),
     ("dump", "--transaction", "prepared"),
     ("truncate", "--to", "120000", "--dry-run"),
+    ("heal", "--dry-run"),
     ("checkpoint", "set", "--physic-msg-timestamp", "5", "--dry-run"),
 )
 EXIT_CODES = {0, 1, 2, 4}

@@ -1,6 +1,6 @@
 """The process ends, or the system fails, at every storage call of a verb that goes through a journal.
 
-These are recover, truncate, rebuild, config set-offset and restore, undo and undo --drop.
+These are recover, heal, truncate, rebuild, config set-offset and restore, undo and undo --drop.
 
 Afterwards the store is the old one, the new one, or undo brings the old one back: bytes, lengths, times. What was left
 half done is told in one line by whatever is called next. The commands run as a whole, on a store that is small enough
@@ -38,7 +38,7 @@ from rmqctl.store.journal.transaction import Journal
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Result
 from tests.support.faulty_system import Fault, FaultySystem, crash_points, every_fault
-from tests.support.file_edits import write_at
+from tests.support.file_edits import flip_bits, write_at
 from tests.support.journaled_store import check_left, states, tree, with_times, without_rmqctl, without_times
 from tests.support.ran_command import failed, ran
 from tests.support.small_store import created, message
@@ -61,6 +61,11 @@ class Repair(NamedTuple):
     command: tuple[str, ...]
     actions: frozenset[str]
     code: int = 3
+
+
+def flip_a_bit(root: Path) -> None:
+    """One bit of a body."""
+    flip_bits(root / "commitlog" / f"{0:020d}", messages_of(root)[MIDDLE].physical_offset + BODY_AT, 4)
 
 
 def flip(root: Path) -> None:
@@ -124,6 +129,7 @@ REPAIRS = {
     ),
     "lost-queues": Repair(lose_queues, ("recover",), frozenset({"rebuild-queue", "rebuild-index", "delete"})),
     "short-file": Repair(cut_last_file, ("recover",), frozenset({"resize", "zero", "rebuild-index", "set-checkpoint"})),
+    "heal": Repair(flip_a_bit, ("heal",), frozenset({"write"})),
     "truncate": Repair(lambda _: None, ("truncate", "--to", "MIDDLE"), frozenset({"zero", "delete", "rebuild-index"})),
     "rebuild": Repair(empty_a_queue, ("rebuild", "all"), frozenset({"install"})),
     "set-offset": Repair(

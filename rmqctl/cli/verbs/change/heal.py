@@ -1,0 +1,157 @@
+"""`rmqctl heal`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.output.render import print_document
+from rmqctl.cli.shared.change import Commit, LogChangeOptions, PlannedChange, Words, carry_out, journaled
+from rmqctl.cli.shared.confirm import change_options
+from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.options import (
+    LocalPath,
+    open_store,
+    output_option,
+    scan_options,
+    scan_progress,
+    store_argument,
+    target_words,
+)
+from rmqctl.cli.shared.verb import Verb
+from rmqctl.cli.views.change.heal_view import print_plan
+from rmqctl.cli.views.change.repair_view import REPAIR_VERB, check_writable
+from rmqctl.errors import ExitCode
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqctl.operations.heal.plan import HealPlan
+    from rmqctl.store.journal.changes import Change
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+@dataclass(frozen=True)
+class HealOptions:
+    """The options of `rmqctl heal`."""
+
+    sources: tuple[Path, ...]
+    accept_single_bit: bool
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=REPAIR_VERB,
+    examples="""
+        # show which damaged records can be had back exactly, and what says so
+        rmqctl heal store --dry-run
+        # bring them back
+        rmqctl heal store --yes
+        # take damaged parts from the slave's store, or from a backup
+        rmqctl heal store --from slave/store --from backup/store --yes
+    """,
+)
+@store_argument
+@click.option(
+    "--from",
+    "sources",
+    metavar="SOURCE",
+    multiple=True,
+    type=LocalPath(),
+    help="Another store of the same log: a slave's, a backup. May be given several times; the first that has a record "
+    "whole counts.",
+)
+@click.option(
+    "--accept-single-bit",
+    is_flag=True,
+    help="Also bring back a body above 26 KiB if only its checksum says which bit flipped: one body of 1 MiB in 250 is "
+    "explained so by chance.",
+)
+@change_options
+@output_option("table", "json")
+@scan_options
+@options_in(asked=HealOptions, how=LogChangeOptions)
+def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
+    """Bring damaged records back exactly, from their own bytes or from a replica.
+
+    A flipped bit in a body is found by the body's checksum. A flipped bit elsewhere in a record is found by what else
+    knows the record: its unit in the queue, its entries in the index, its lengths and its position, the store times and
+    the host of its neighbours, and what all other records of this store have in common. Each bit is tried, and a record
+    is changed only if exactly one bit satisfies all of these witnesses. Two flipped bits are found in a text of up to
+    371 bytes, and up to 4 KiB in a zlib stream, or in a text that they made unreadable. A body with more damage comes
+    from another record of the same message in the store: a half message's from its commit, a dead letter's from its
+    retry. Without a checksum and without a witness, nobody can see that a bit flipped: FLAG, the port of BORNHOST, the
+    low bits of BORNTIMESTAMP and STORETIMESTAMP, and the values of user properties.
+
+    With --from, a damaged part comes from SOURCE where SOURCE has it whole. First, every whole record of both logs is
+    compared: if SOURCE is the store of another broker, or a slave whose log went another way, heal changes nothing,
+    exits with 4, and names the first difference. SOURCE may end earlier or lack a part: what it lacks stays as it is.
+    Where a record has an exact explanation of its own and SOURCE has another one, both are shown, and the record stays
+    as it is.
+
+    heal writes only the log, and keeps the bytes that it overwrites: `rmqctl undo` takes them back. Queues and index
+    stay as they are, because they lead to the records since before the damage. What cannot be had back is listed;
+    `rmqctl recover --keep-going` keeps the messages after it.
+
+    heal exits with 0 if nothing is damaged, with 3 if all damage came back, and with 4 if some did not; with --dry-run,
+    with 1 if something would come back. While a broker has STORE open, heal exits with 11, even with --dry-run.
+    """
+    from rmqctl.operations.heal.plan import Healing
+
+    opened = open_store(store)
+    check_writable(opened, refills=True)
+    others = [_opened(source) for source in asked.sources]
+    healing = Healing(opened, how.threads, accept_single_bit=asked.accept_single_bit)
+    warmed_up(healing.warm_up)
+    with opened.storage.keeping_small_files(), scan_progress(opened, "heal"):
+        plan = healing.plan(others)
+
+    def show() -> None:
+        if how.output == "json":
+            print_document("heal", {"store": str(store)} | plan.to_json())
+        else:
+            print_plan(plan)
+
+    def make(commit: Commit) -> str:
+        what = f"{counted(plan.messages, 'message')} healed"
+        words = Words("heal", what, "", what)
+        return journaled(opened, words, partial(_build, opened, plan), commit)
+
+    is_left = bool(plan.ambiguous or plan.lost)
+    change = PlannedChange(
+        opened.path.root,
+        opened.path.commitlogs,
+        show,
+        f"Heal {store}?",
+        make,
+        is_due=bool(plan.changes),
+        remarks=_remarks(store, plan),
+        code=ExitCode.PARTIAL if is_left else ExitCode.REPAIRED if plan.changes else ExitCode.CLEAN,
+    )
+    return carry_out(change, how)
+
+
+def _opened(source: Path) -> ReadOnlyStore:
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+    opened = ReadOnlyStore(source, log_only=True)
+    click.get_current_context().call_on_close(opened.close)
+    return opened
+
+
+def _remarks(store: Path, plan: HealPlan) -> Iterator[str]:
+    if plan.ambiguous or plan.lost:
+        yield "what does not come back: another store of the same log may have it (--from)"
+    if plan.lost:
+        yield f"`rmqctl recover {target_words(store)} --keep-going --dry-run` keeps the messages after it"
+
+
+def _build(store: ReadOnlyStore, plan: HealPlan, _: Path) -> Sequence[Change]:
+    store.check_as_it_was(plan.fingerprint)
+    return plan.changes

@@ -1,0 +1,1 @@
+"""Bring damaged records back: from their own bytes, or from a replica."""

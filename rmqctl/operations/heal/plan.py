@@ -1,0 +1,280 @@
+"""The plan of `rmqctl heal`: what comes back, from where, and what confirms it.
+
+1. `verify` and the scan of the log name the records that something refutes.
+2. For each, the witnesses choose among the candidates: a replica's record, one bit changed, or two of the body.
+3. What is exact becomes a change of the log; nothing else is changed. What has several explanations is shown, and left.
+
+The bytes that are written are those of the healed record that differ. Queues and index are not changed: they led to
+the record before it was damaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.forensics.verify import Verification
+from rmqctl.forensics.witness.examine import COPY, Examination, Verdict
+from rmqctl.forensics.witness.usual import Usual
+from rmqctl.format.message import Message
+from rmqctl.operations.heal.replica import Replica, ReplicaBytes, Run
+from rmqctl.store.journal.changes import Write
+from rmqctl.store.read.commit_log import NOT_READ
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqctl.forensics.finding import Finding
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
+
+SUSPECTS_MAX = 10_000  # records; more are no flipped bits, but a queue or an index of another log
+# findings that a changed bit of a record can cause
+CODES_OF_RECORDS = frozenset({
+    "bad-port", "bad-compression", "bad-queue-offset", "missing-unit", "unit-mismatch", "unit-tags-code",
+    "index-dangling", "index-missing", "index-time",
+})  # fmt: skip
+# damage in which no record of the log lies
+NO_RECORD = frozenset({"bytes-behind-end", "no-blank", *NOT_READ})
+
+
+class Healed(NamedTuple):
+    """Bytes of the log that come back."""
+
+    physical_offset: int
+    size: int  # bytes
+    how: str
+    source: str  # where the bytes come from, for people
+    witnesses: tuple[str, ...]
+    messages: int  # in these bytes
+    changes: tuple[Write | ReplicaBytes, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys of one entry of `healed`."""
+        return {
+            "physicalOffset": self.physical_offset,
+            "size": self.size,
+            "how": self.how,
+            "source": self.source,
+            "witnesses": list(self.witnesses),
+        }
+
+
+class Ambiguous(NamedTuple):
+    """A record with several explanations, or one that nothing corroborates."""
+
+    physical_offset: int
+    size: int  # bytes
+    why: str
+    candidates: tuple[dict[str, Any], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys of one entry of `ambiguous`."""
+        return {
+            "physicalOffset": self.physical_offset,
+            "size": self.size,
+            "why": self.why,
+            "candidates": list(self.candidates),
+        }
+
+
+class Lost(NamedTuple):
+    """A damaged part of the log that stays as it is."""
+
+    physical_offset: int
+    size: int  # bytes
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys of one entry of `lost`."""
+        return {"physicalOffset": self.physical_offset, "size": self.size, "why": self.why}
+
+
+Outcome = Healed | Ambiguous | Lost
+
+
+@dataclass(frozen=True)
+class HealPlan:
+    """What comes back, and what does not."""
+
+    outcomes: tuple[Outcome, ...]  # in log order
+    fingerprint: Fingerprint  # of the store's files before they were read
+
+    @property
+    def healed(self) -> list[Healed]:
+        """What comes back."""
+        return [one for one in self.outcomes if isinstance(one, Healed)]
+
+    @property
+    def ambiguous(self) -> list[Ambiguous]:
+        """What has several explanations."""
+        return [one for one in self.outcomes if isinstance(one, Ambiguous)]
+
+    @property
+    def lost(self) -> list[Lost]:
+        """What does not come back."""
+        return [one for one in self.outcomes if isinstance(one, Lost)]
+
+    @property
+    def changes(self) -> list[Write | ReplicaBytes]:
+        """The changes of the log files."""
+        return [change for one in self.healed for change in one.changes]
+
+    @property
+    def messages(self) -> int:
+        """The number of messages that come back."""
+        return sum(one.messages for one in self.healed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys of the document of `heal`."""
+        return {
+            "messages": self.messages,
+            "healed": [one.to_json() for one in self.healed],
+            "ambiguous": [one.to_json() for one in self.ambiguous],
+            "lost": [one.to_json() for one in self.lost],
+            "actions": [change.to_json() for change in self.changes],
+        }
+
+
+class Healing:
+    """Plans what brings the damaged records of a store back."""
+
+    def __init__(self, store: ReadOnlyStore, threads: int = 1, *, accept_single_bit: bool = False) -> None:
+        self._store = store
+        self._log = store.commit_log
+        self._verification = Verification(store, threads=threads)
+        self._accept = accept_single_bit
+
+    def warm_up(self) -> None:
+        """Compile or load the kernels, unless the store is small."""
+        self._verification.warm_up()
+
+    def plan(self, others: Sequence[ReadOnlyStore] = ()) -> HealPlan:
+        """Return the plan; `others` are stores of the same log.
+
+        The first of them that has a record whole counts. Raises AnotherLog, OSError and Unreadable.
+        """
+        fingerprint = self._store.fingerprint()
+        self._verification.run()
+        usual = Usual(_suspects(self._verification.report.findings))
+        damages = [damage for damage in usual.read(self._log.scan()) if damage.code not in NO_RECORD]
+        replicas = [Replica(self._store, other) for other in others]
+        for replica in replicas:
+            replica.prove(usual.suspects)
+        examination = Examination(self._store, usual, accept_single_bit=self._accept)
+        examination.find_copies(damages)
+        ends = {damage.physical_offset: damage.end for damage in damages if damage.message is None}
+        places = {*usual.suspects, *(damage.physical_offset for damage in damages)}
+        places |= {place for replica in replicas for place in replica.differing}
+        outcomes: list[Outcome] = []
+        reached = 0
+        for place in sorted(places):
+            if place >= reached:
+                found = [*self._outcomes(examination, place, ends.get(place), replicas)]
+                reached = max([reached, *(one.physical_offset + one.size for one in found)])
+                outcomes += found
+        return HealPlan(tuple(outcomes), fingerprint)
+
+    def _outcomes(
+        self, examination: Examination, place: int, end: int | None, replicas: Sequence[Replica]
+    ) -> Iterator[Outcome]:
+        verdict = examination.examine(place, end)
+        if verdict is None:
+            differing = [replica for replica in replicas if place in replica.differing]
+            yield from self._differing(examination, place, differing)
+            return
+        end = end or place + verdict.size
+        while place < end:
+            if verdict is None or verdict.physical_offset != place:
+                verdict = examination.examine(place, end)
+            runs = [(run, replica) for replica in replicas if (run := replica.run(place, end)) is not None]
+            right = [(run, replica) for run, replica in runs if not _is_refuted(examination, run)]
+            if right:
+                yield self._of_replica(*right[0], verdict)
+                place = right[0][0].end
+                continue
+            if runs and verdict is not None and verdict.is_exact:
+                yield _conflict(verdict, runs[0][1])
+                place += verdict.size
+                continue
+            following = min((replica.next_record(place, end) for replica in replicas), default=end)
+            outcome = self._of_verdict(verdict, place, following)
+            if outcome is not None:
+                yield outcome
+            place = outcome.physical_offset + outcome.size if isinstance(outcome, Healed) else following
+
+    def _of_verdict(self, verdict: Verdict | None, place: int, end: int) -> Outcome | None:
+        if verdict is None:
+            return Lost(place, end - place, "nothing has it whole")
+        if verdict.is_exact:
+            candidate = verdict.candidates[0]
+            changes = tuple(_writes(self._log.queue, verdict.physical_offset, candidate.content))
+            source = candidate.describe() if candidate.how == COPY else f"{candidate.describe()} of the record itself"
+            messages = int(isinstance(candidate.message, Message))
+            return Healed(place, verdict.size, candidate.how, source, verdict.witnesses, messages, changes)
+        if verdict.candidates:
+            shown = [{"how": one.how, "source": one.describe()} for one in verdict.candidates]
+            if not verdict.is_damage:
+                shown.append({"how": "as it is", "source": "its unit or its index entry is damaged"})
+            return Ambiguous(place, verdict.size, verdict.why, tuple(shown))
+        return Lost(place, end - place, verdict.why) if verdict.is_damage else None
+
+    def _of_replica(self, run: Run, replica: Replica, verdict: Verdict | None) -> Outcome:
+        """Take a run of a replica, unless the record's own bytes say otherwise."""
+        size = run.end - run.begin
+        witnesses: tuple[str, ...] = ("same log",)
+        if verdict is not None and verdict.is_exact:
+            candidate = verdict.candidates[0]
+            if candidate.content != replica.read(run.begin, len(candidate.content)):
+                return _conflict(verdict, replica)
+            witnesses = (*witnesses, candidate.how)
+        changes = tuple(replica.writes(run))
+        witnesses += verdict.witnesses if verdict is not None else ()
+        return Healed(run.begin, size, "replica", replica.name, witnesses, run.messages, changes)
+
+    def _differing(self, examination: Examination, place: int, replicas: Sequence[Replica]) -> Iterator[Ambiguous]:
+        """Yield a record that nothing refutes, and that replicas have with another bit."""
+        shown = [_shown(replica) for replica in replicas if not examination.refutes(replica.differing[place])]
+        if shown:
+            size = replicas[0].differing[place].size
+            here = {"how": "as it is", "source": str(self._store.path.root)}
+            yield Ambiguous(place, size, "nothing says which bit is right", (here, *shown))
+
+
+def _is_refuted(examination: Examination, run: Run) -> bool:
+    return isinstance(run.first, Message) and examination.refutes(run.first)
+
+
+def _conflict(verdict: Verdict, replica: Replica) -> Ambiguous:
+    candidate = verdict.candidates[0]
+    shown = ({"how": candidate.how, "source": candidate.describe()}, _shown(replica))
+    return Ambiguous(verdict.physical_offset, verdict.size, "the replica has another record", shown)
+
+
+def _shown(replica: Replica) -> dict[str, Any]:
+    return {"how": "replica", "source": replica.name}
+
+
+def _suspects(findings: list[Finding]) -> set[int]:
+    places = {
+        finding.physical_offset
+        for finding in findings
+        if finding.code in CODES_OF_RECORDS and finding.physical_offset is not None and finding.count == 1
+    }
+    return places if len(places) <= SUSPECTS_MAX else set()
+
+
+def _writes(log: MappedFileQueue, physical_offset: int, content: bytes) -> Iterator[Write]:
+    """Yield the writes of the bytes that change, one a run of changed bytes."""
+    file = log.find(physical_offset)
+    if file is None:
+        return
+    at = physical_offset - file.file_from_offset
+    before = file.read(at, len(content))
+    changed = [i for i, (old, new) in enumerate(zip(before, content, strict=True)) if old != new]
+    begin = None
+    for place, following in zip(changed, [*changed[1:], -1], strict=True):
+        begin = place if begin is None else begin
+        if following != place + 1:
+            yield Write(file.name, at + begin, content[begin : place + 1])
+            begin = None

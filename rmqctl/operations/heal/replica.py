@@ -1,0 +1,182 @@
+"""Another store of the same log: a slave, a backup, a snapshot.
+
+It is proved to be the same log before any byte of it is used: each whole record of both is equal, but for single bits.
+A part that the replica lacks, or has damaged itself, is not taken from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.errors import AnotherLog
+from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.format.timestamp import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rmqctl.store.read.commit_log import CommitLog
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+WRITE_SIZE = 1024 * 1024
+BITS_OF_DAMAGE = 2  # two records that differ in at most so many bits are one record, and one of them is damaged
+
+
+class Run(NamedTuple):
+    """Records of a replica without gaps between them: [begin, end) of the log."""
+
+    begin: int
+    end: int
+    messages: int
+    first: Message | Blank
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaBytes:
+    """Overwrites bytes of a log file with those of a replica, read only then."""
+
+    path: str
+    offset: int
+    size: int
+    replica: Replica
+    physical_offset: int
+
+    @property
+    def data(self) -> bytes:
+        """The replica's bytes. Raises OSError if it no longer has them."""
+        return self.replica.read(self.physical_offset, self.size)
+
+    def describe(self) -> str:
+        """Return the change in one line."""
+        return f"write {self.size} bytes at byte {self.offset} of {self.path}, from {self.replica.name}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the change as a dict for JSON."""
+        return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
+
+
+class Replica:
+    """The log of `other`, for the store `store`."""
+
+    def __init__(self, store: ReadOnlyStore, other: ReadOnlyStore) -> None:
+        self.name = str(other.path.root)
+        self.log = other.commit_log
+        self._store = store
+        self.differing: dict[int, Message] = {}  # whole records here and in the store that differ in a bit
+
+    def prove(self, suspects: Collection[int]) -> None:
+        """Compare all whole records with the store's, but for `suspects`.
+
+        Raises AnotherLog and OSError.
+        """
+        common = 0
+        for item in self._store.commit_log.scan():
+            if not isinstance(item, Message) or item.physical_offset in suspects:
+                continue
+            theirs = self.log.at(item.physical_offset)
+            if theirs == item:
+                common += 1
+            elif isinstance(theirs, Message) and self._differs_in_bits(item, theirs):
+                self.differing[item.physical_offset] = theirs
+            elif (other := self._other_record(item, theirs)) is not None:
+                raise self._another_log(item, other)
+        if not common:
+            hint = f"it has {self.log.min_offset} to {self.log.end()[0]} of its log"
+            raise AnotherLog("has no record in common with the store", path=self.name, hint=hint)
+
+    def _differs_in_bits(self, ours: Message, theirs: Message) -> bool:
+        if ours.size != theirs.size:
+            return False
+        return bits_between(self.read(ours.physical_offset, ours.size), _read(self._store.commit_log, ours)) <= (
+            BITS_OF_DAMAGE
+        )
+
+    def _other_record(self, ours: Message, theirs: Message | Blank | Damage | None) -> Message | Blank | None:
+        """Return what the replica has in place of a record; None if it lacks it."""
+        if isinstance(theirs, Message | Blank):
+            return theirs
+        following = self.log.next_record(ours.physical_offset + 1)
+        if following is None or following >= ours.end:
+            return None
+        found = self.log.at(following)
+        return found if isinstance(found, Message) else None
+
+    def _another_log(self, ours: Message, theirs: Message | Blank) -> AnotherLog:
+        what = f"is another log than {self._store.path.root}: it first differs"
+        here = f"{ours.topic}/{ours.queue_id} of {rfc3339(ours.store_timestamp)}"
+        there = "a blank"
+        if isinstance(theirs, Message):
+            there = f"{theirs.topic}/{theirs.queue_id} of {rfc3339(theirs.store_timestamp)}"
+        return AnotherLog(what, path=self.name, offset=ours.physical_offset, hint=f"{here} here, {there} there")
+
+    def run(self, begin: int, end: int) -> Run | None:
+        """Return the replica's whole records from `begin` on, up to `end`.
+
+        That part of the log is damaged in the store. The last one may end behind the part only where the store has
+        zeros. None if no record begins there.
+        """
+        place, messages, first = begin, 0, None
+        while place < end and isinstance(item := self.log.at(place), Message | Blank):
+            if item.end > end and not self._is_free(end, item.end):
+                break
+            first = first or item
+            messages += isinstance(item, Message)
+            place = item.end
+        run = None if first is None else Run(begin, place, messages, first)
+        return run if run is not None and self._belongs(run, end) else None
+
+    def next_record(self, begin: int, end: int) -> int:
+        """Return where the next record of the replica begins behind `begin`, or `end`."""
+        found = self.log.next_record(begin + 1)
+        return end if found is None else min(found, end)
+
+    def _is_free(self, begin: int, end: int) -> bool:
+        file = self._store.commit_log.queue.find(begin)
+        return file is not None and end <= file.end and not any(file.read(begin - file.file_from_offset, end - begin))
+
+    def _belongs(self, run: Run, end: int) -> bool:
+        """Return whether a run is what the store had.
+
+        The next record is the same, or most of its bytes are.
+        """
+        behind = self._store.commit_log.at(end)
+        if run.end <= end and isinstance(behind, Message | Blank) and self.log.at(end) == behind:
+            return True
+        size = min(run.end - run.begin, WRITE_SIZE)
+        ours = _read_at(self._store.commit_log, run.begin, size)
+        return sum(map(int.__eq__, ours, self.read(run.begin, size))) * 2 > size
+
+    def read(self, physical_offset: int, size: int) -> bytes:
+        """Return bytes of the replica's log. Raises OSError."""
+        return _read_at(self.log, physical_offset, size)
+
+    def writes(self, run: Run) -> list[ReplicaBytes]:
+        """Return the changes that write a run into the store."""
+        found, place = [], run.begin
+        while place < run.end:
+            file = self._store.commit_log.queue.find(place)
+            if file is None:
+                break
+            size = min(WRITE_SIZE, run.end - place, file.end - place)
+            found.append(ReplicaBytes(file.name, place - file.file_from_offset, size, self, place))
+            place += size
+        return found
+
+
+def bits_between(one: bytes, other: bytes) -> int:
+    """Return in how many bits two values of one size differ."""
+    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count()
+
+
+def _read(log: CommitLog, message: Message) -> bytes:
+    return _read_at(log, message.physical_offset, message.size)
+
+
+def _read_at(log: CommitLog, physical_offset: int, size: int) -> bytes:
+    parts = []
+    while size > 0 and (file := log.queue.find(physical_offset)) is not None:
+        part = file.read_exact(physical_offset - file.file_from_offset, min(size, file.end - physical_offset))
+        parts.append(part)
+        physical_offset, size = physical_offset + len(part), size - len(part)
+    return b"".join(parts)
