@@ -41,7 +41,7 @@ ONE_BIT_BODY_MAX = 26 * 1024  # bytes: here a CRC of 31 bits explains garbage by
 TWO_BIT_SURE_MAX = 371
 TWO_BIT_BODY_MAX = 4 * 1024  # bytes: longer bodies have several explanations by two bits
 RECORD_MAX = 16 * 1024 * 1024  # bytes of a record that is examined
-BIT_FLIP, TWO_BIT, COPY = "bit-flip", "two-bit", "copy"
+BIT_FLIP, TWO_BIT, COPY = "bit-flip", "two-bits", "copy"
 
 
 class Candidate(NamedTuple):

@@ -97,7 +97,7 @@ def test_two_flipped_bits_of_a_text_come_back(golden: Callable[[str], Path]) -> 
     right = [flip(store, body + 3, 2), flip(store, body + 70, 5)]
     plan = plan_of(store)
     assert written(plan) == right
-    assert [one.how for one in plan.healed] == ["two-bit"]
+    assert [one.how for one in plan.healed] == ["two-bits"]
 
 
 def test_a_body_comes_back_from_another_record_of_the_message(golden: Callable[[str], Path]) -> None:
