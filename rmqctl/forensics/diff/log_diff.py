@@ -41,11 +41,16 @@ class Range(NamedTuple):
     @property
     def is_divergence(self) -> bool:
         """Return whether both logs reach these offsets."""
-        return not self.kind.startswith((EXPIRED, BEHIND))
+        return not self.kind.startswith(EXPIRED) and not self.is_behind
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether one log ends before."""
+        return self.kind.startswith(BEHIND)
 
 
 class Limits(NamedTuple):
-    """The physical offsets [begin, end) of a log, with what is damaged at its end."""
+    """The physical offsets [begin, end) of a log; damage at its end is inside."""
 
     begin: int
     end: int
@@ -92,9 +97,10 @@ def log_differences(a: CommitLog, b: CommitLog, limits: tuple[Limits, Limits]) -
     if of_a.end != of_b.end:
         longer = max(limits, key=lambda limit: limit.end)
         begin = longer.begin if _is_empty(min(limits, key=lambda limit: limit.end)) else max(last, longer.begin)
-        yield Range(
-            max(begin, found.end if found else 0), longer.end, f"{BEHIND}-in-{'a' if of_a.end < of_b.end else 'b'}"
-        )
+        item = _item_around(a if longer is of_a else b, begin)  # the shorter log may have a part of it
+        begin = item.begin if item.kind in (WHOLE, PLACEHOLDER) else begin
+        begin = max(begin, found.end if found else 0)
+        yield Range(begin, longer.end, f"{BEHIND}-in-{'a' if longer is of_b else 'b'}")
 
 
 class _Comparison:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rmqctl.forensics.dump import Dump, Row
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.format.body.bodies import NO_BODIES, Bodies
+from rmqctl.format.message import placeholder_code
 from rmqctl.format.properties import UNIQ_KEY
 
 if TYPE_CHECKING:
@@ -18,22 +19,35 @@ if TYPE_CHECKING:
 _BY_FIELDS = ("queueId", "bornTimestamp", "bornHost", "bodyCrc")
 
 
-def only_in_a(a: ReadOnlyStore, b: ReadOnlyStore, ranges: Sequence[Range], bodies: Bodies) -> Iterator[Row]:
-    """Yield the rows of the messages in `ranges` that A has and B has not, as dump's.
+class OnlyInA:
+    """The messages in `ranges` that A has and B has not.
 
     A message is the same in both if topic and UNIQ_KEY are; without UNIQ_KEY, if queueId, producer and body are. B may
-    have it at another place of the ranges.
+    have it at another place of the ranges. Placeholders of `rmqctl recover` are no messages.
     """
-    of_b = {_identity(row) for row in _rows(b, ranges, NO_BODIES)}
-    for row in _rows(a, ranges, bodies):
-        if _identity(row) not in of_b:
-            yield row
 
+    def __init__(self, a: ReadOnlyStore, b: ReadOnlyStore, ranges: Sequence[Range], bodies: Bodies) -> None:
+        self._stores, self._ranges, self._bodies = (a, b), ranges, bodies
+        self.placeholders = 0  # of A
+        self.damaged = 0  # places of A: what it had there is not known
 
-def _rows(store: ReadOnlyStore, ranges: Sequence[Range], bodies: Bodies) -> Iterator[Row]:
-    for begin, end, _ in ranges:
-        wanted = Filter(from_offset=begin, to_offset=end)
-        yield from Dump(store, wanted, bodies=bodies, on_damage=lambda _: None).rows()
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of the messages, as dump's. Raises OSError."""
+        of_a, of_b = self._stores
+        known = {hash(_identity(row)) for one in self._ranges for row in self._dump(of_b, one, NO_BODIES).rows()}
+        for one in self._ranges:
+            dump = self._dump(of_a, one, self._bodies)
+            for row in dump.rows():
+                if placeholder_code(row["preparedTransactionOffset"], row["properties"]) is not None:
+                    self.placeholders += 1
+                elif hash(_identity(row)) not in known:
+                    yield row
+            self.damaged += dump.damages
+
+    @staticmethod
+    def _dump(store: ReadOnlyStore, part: Range, bodies: Bodies) -> Dump:
+        wanted = Filter(from_offset=part.begin, to_offset=part.end)
+        return Dump(store, wanted, bodies=bodies, on_damage=lambda _: None)
 
 
 def _identity(row: Row) -> tuple[object, ...]:

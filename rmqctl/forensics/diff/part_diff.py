@@ -12,6 +12,7 @@ from rmqctl.format.columns import ENTRIES
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.config_file import CONFIG_FILES, DATA_VERSION
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONFIG, CONSUMEQUEUE, INDEX
+from rmqctl.store.read.commit_log import UNREADABLE
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.text import counted
 
@@ -28,10 +29,11 @@ _NAMES_SHOWN, _VALUE_SHOWN = 3, 40
 
 
 class Difference(NamedTuple):
-    """A part of two stores that differs: its path in them, and how."""
+    """A part that differs or cannot be read: its path in both stores, and how."""
 
     path: str
     what: str
+    is_unread: bool = False
 
 
 def part_differences(a: ReadOnlyStore, b: ReadOnlyStore, common: Limits) -> Iterator[Difference]:
@@ -49,14 +51,28 @@ def part_differences(a: ReadOnlyStore, b: ReadOnlyStore, common: Limits) -> Iter
     if there[0] != there[1]:
         yield Difference(ABORT, f"only {'AB'[there.index(True)]} has it: its broker did not stop, or still runs")
     for name in CONFIG_FILES:
-        of_a, of_b = (store.config(name).content for store in (a, b))
-        if of_a != of_b:
-            flat = [_flat(content or {}) for content in (of_a, of_b)]
-            if flat[0] != flat[1] or None in (of_a, of_b):
-                yield Difference(f"{CONFIG}/{name}", _fields(*flat))
+        path, of_a, of_b = f"{CONFIG}/{name}", a.config(name).content, b.config(name).content
+        if of_a is None or of_b is None:
+            yield _unread(path, of_a is None, of_b is None)
+        elif bool(of_a) != bool(of_b):
+            yield Difference(path, f"only {'A' if of_a else 'B'} has it")
+        elif (flat_a := _flat(of_a)) != (flat_b := _flat(of_b)):
+            yield Difference(path, _fields(flat_a, flat_b))
+
+
+def _unread(path: str, in_a: bool, in_b: bool) -> Difference:
+    where = "A and B" if in_a and in_b else "A" if in_a else "B"
+    return Difference(path, f"cannot be read in {where}", is_unread=True)
 
 
 def _queues(a: ReadOnlyStore, b: ReadOnlyStore) -> Iterator[Difference]:
+    counts, unread = [len(store.queues) for store in (a, b)], [_has_unread_queues(store) for store in (a, b)]
+    if any(unread):
+        yield _unread(CONSUMEQUEUE, *unread)
+        return
+    if 0 in counts and any(counts):
+        yield Difference(CONSUMEQUEUE, f"A has {counted(counts[0], 'queue')}, B has {counts[1] or 'none'}")
+        return
     for key in sorted(a.queues.keys() | b.queues.keys()):
         path, pair = f"{CONSUMEQUEUE}/{key[0]}/{key[1]}", [store.queues.get(key) for store in (a, b)]
         limits = [
@@ -74,6 +90,11 @@ def _queues(a: ReadOnlyStore, b: ReadOnlyStore) -> Iterator[Difference]:
             yield Difference(path, ", ".join(told))
         for queue in filter(None, pair):
             queue.queue.close()
+
+
+def _has_unread_queues(store: ReadOnlyStore) -> bool:
+    _ = store.queues  # which notes what cannot be listed
+    return any(damage.code in UNREADABLE and damage.path.split("/")[0] == CONSUMEQUEUE for damage in store.foreign)
 
 
 def _different_units(a: UnitQueue, b: UnitQueue, first: int, end: int) -> list[int]:
@@ -94,6 +115,10 @@ def _different_units(a: UnitQueue, b: UnitQueue, first: int, end: int) -> list[i
 
 def _index(a: ReadOnlyStore, b: ReadOnlyStore, common: Limits) -> Iterator[Difference]:
     # each broker has index files of its own: their entries are compared
+    wrong = [[file for file in store.index.files if store.index.length_problem(file)] for store in (a, b)]
+    if any(wrong):
+        yield _unread(INDEX, *map(bool, wrong))
+        return
     of_a, of_b = _entries(a, common), _entries(b, common)
     only = [len(np.setdiff1d(of_a, of_b)), len(np.setdiff1d(of_b, of_a))]
     if any(only):
@@ -105,9 +130,10 @@ def _entries(store: ReadOnlyStore, common: Limits) -> np.ndarray[Any, Any]:
     """Return the hash and physical offset of each entry for the offsets `common`."""
     parts = [np.empty(0, "i8,i8")]
     for file in store.index.files:
-        header = file.header()
+        header = file.header() if store.index.length_problem(file) is None else None
         for _, data in file.entry_blocks(header.index_count, _ENTRIES) if header is not None else ():
             entries = np.frombuffer(data, ENTRIES)
+            entries = entries[(entries["phyOffset"] != 0) | (entries["keyHash"] != 0)]  # zeros, maybe of a hole
             kept = entries[(entries["phyOffset"] >= common.begin) & (entries["phyOffset"] < common.end)]
             part = np.empty(len(kept), "i8,i8")
             part["f0"], part["f1"] = kept["keyHash"], kept["phyOffset"]
@@ -130,7 +156,7 @@ def _fields(a: dict[str, Any], b: dict[str, Any]) -> str:
     names = sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
     shown = [_told(name, a.get(name), b.get(name)) for name in names[:_NAMES_SHOWN]]
     more = len(names) - len(shown)
-    return "; ".join(shown) + (f"; and {more} more" if more else "") if names else "only one side can be read"
+    return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
 def _told(name: str, of_a: object, of_b: object) -> str:

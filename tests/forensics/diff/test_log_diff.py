@@ -107,3 +107,48 @@ def test_a_missing_file_and_other_parts_are_named(root: Path, tmp_path: Path, rm
     assert document["firstDivergence"] == begin
     topic, queue_id = queue.parts[-3:-1]
     assert {one["path"] for one in document["other"]} == {"checkpoint", f"consumequeue/{topic}/{queue_id}"}
+
+
+def test_a_message_that_is_cut_in_two_is_among_the_missing_ones(root: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    copy = copied(root, tmp_path / "copy")
+    store = ReadOnlyStore(root)
+    message = [item for item in store.commit_log.scan() if isinstance(item, Message)][-3]
+    store.close()
+    last = max((copy / "commitlog").iterdir())
+    content = last.read_bytes()
+    half = message.physical_offset - int(last.name) + message.size // 2
+    last.write_bytes(content[:half] + bytes(len(content) - half))
+    document = rmqctl("diff", root, copy, "-o", "json").document()
+    (one,) = document["ranges"]
+    assert (one["begin"], document["behind"]) == (message.physical_offset, one["end"] - one["begin"])
+    assert len(rmqctl("diff", root, copy, "--messages").rows()) == 3
+
+
+def test_what_cannot_be_read_is_not_said_to_be_the_same(root: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    copy, other = copied(root, tmp_path / "copy"), copied(root, tmp_path / "other")
+    for store in (copy, other):
+        (store / "config" / "topics.json").write_text("{a")
+        with max((store / "index").iterdir()).open("r+b") as file:
+            file.truncate(20 * 1024**3)
+            file.seek(36)
+            file.write(b"\x7f\xff\xff\xff")
+        (store / "timerlog").mkdir()
+        (store / "timerlog" / ("0" * 20)).write_bytes(b"1")
+    result = rmqctl("diff", copy, other, "-o", "json")
+    document = result.document()
+    assert (result.code, document["same"], document["notCompared"]) == (4, False, ["timerlog"])
+    said = {one["path"]: one["what"] for one in document["other"]}
+    assert said == {"config/topics.json": "cannot be read in A and B", "index": "cannot be read in A and B"}
+
+
+def test_placeholders_and_damage_are_no_messages(root: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    copy = copied(root, tmp_path / "copy")
+    with min((copy / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(4000)
+        file.write(b"\xff" * 600)
+    result = rmqctl("diff", copy, root, "--messages")
+    assert (result.code, result.out, "what it had there is not known" in result.err) == (4, "", True)
+    assert rmqctl("recover", copy, "--keep-going", "--yes").code == 3
+    result = rmqctl("diff", copy, root, "--messages")
+    assert (result.code, result.out, "of `rmqctl recover` in A left out" in result.err) == (0, "", True)
+    assert len(rmqctl("diff", root, copy, "--messages").rows()) > 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_line_of_text, print_table, progress, to_json
+from rmqctl.cli.output.render import print_document, print_line_of_text, print_table, progress, remark, to_json
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import (
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqctl.forensics.diff.log_diff import Limits, Range
+    from rmqctl.forensics.diff.only_in_a import OnlyInA
     from rmqctl.forensics.diff.part_diff import Difference
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
+_COMPARED = {"commit log", "DLedger log", "queues", "batch queues", "index", "configuration"}
 _MOST = 0.5  # of the bytes that both logs have: from there on, they are different logs
 
 
@@ -67,18 +70,20 @@ def command(a: Path, b: Path, messages: bool, body: str | None, charset: str | N
     The logs are compared byte by byte. Each range that differs says which side is worse there: `damaged-in-b`,
     `missing-in-a`, `placeholder-in-b`; `different` is where both have whole records, as after a failover to a slave
     that was behind. `expired-in-b` is what only A still has at its beginning, `behind-in-b` what only A has at its end.
-    Queues are compared unit by unit, index files by their entries, config/ by its entries; timers, POP and compaction/
-    are not compared.
+    Queues are compared unit by unit, index files and config/ by their entries; stderr names what is not compared.
 
-    --messages finds the messages of these ranges in B by topic and UNIQ_KEY, wherever B has them.
+    --messages finds the messages of these ranges in B by topic and UNIQ_KEY, wherever B has them. To put them into B,
+    first let `recover` repair B, as `append` needs a log that ends with a whole record; then take its messages again.
     `rmqctl job diff` compares the logs of many or huge stores record by record, on Spark.
     """
-    from rmqctl.forensics.diff.log_diff import Limits, limits_of, log_differences, warm_up_diff
-    from rmqctl.forensics.diff.only_in_a import only_in_a
+    from rmqctl.forensics.diff.log_diff import UNREADABLE, Limits, limits_of, log_differences, warm_up_diff
+    from rmqctl.forensics.diff.only_in_a import OnlyInA
     from rmqctl.forensics.diff.part_diff import part_differences
 
     if a.resolve() == b.resolve():
         raise click.UsageError("A and B are the same store")
+    if messages and output == "json":
+        raise click.UsageError("--messages prints JSON Lines: leave out -o json")
     stores = [open_store(path, log_only=messages) for path in (a, b)]
     warmed_up(partial(warm_up_diff, *(store.commit_log for store in stores)))
     limits = tuple(limits_of(store.commit_log, threads) for store in stores)
@@ -89,20 +94,46 @@ def command(a: Path, b: Path, messages: bool, body: str | None, charset: str | N
         ranges = list(log_differences(stores[0].commit_log, stores[1].commit_log, (limits[0], limits[1])))
     if messages:
         bodies = bodies_of(body or (None if charset else "base64"), charset)
-        found = False
-        for row in only_in_a(stores[0], stores[1], ranges, bodies):
+        only, count = OnlyInA(stores[0], stores[1], ranges, bodies), 0
+        for row in only.rows():
             print(to_json(row))
-            found = True
+            count += 1
         note_failed_bodies(bodies)
-        other = []
+        _remark_only(only, count)
+        incomplete, has_found = bool(only.damaged), bool(count)
     else:
         other = list(part_differences(stores[0], stores[1], Limits(first, last)))
-        found = bool(ranges or other)
-        _print((a, b), (limits[0], limits[1]), ranges, other, output)
+        without = _not_compared(stores)
+        _print((a, b), (limits[0], limits[1]), ranges, other, without, output)
+        incomplete, has_found = any(one.is_unread for one in other), bool(ranges or other)
     for path, store in zip((a, b), stores, strict=True):
         note_unread(store, f"{path}: ")
-    incomplete = any(store.partly_read for store in stores) or any("unreadable" in found.kind for found in ranges)
-    return outcome(incomplete=incomplete, findings=found)
+        incomplete = incomplete or store.partly_read
+    return outcome(incomplete=incomplete or any(UNREADABLE in one.kind for one in ranges), findings=has_found)
+
+
+def _remark_only(only: OnlyInA, count: int) -> None:
+    remark(f"{counted(count, 'message')} only in A")
+    if only.placeholders:
+        remark(f"{counted(only.placeholders, 'placeholder')} of `rmqctl recover` in A left out")
+    if only.damaged:
+        remark(f"A is damaged in {counted(only.damaged, 'place')} of these: what it had there is not known")
+
+
+def _not_compared(stores: Sequence[ReadOnlyStore]) -> list[str]:
+    from rmqctl.forensics.survey.not_read import parts
+    from rmqctl.store.config.store_path import Layout
+
+    found = [(store, part) for store in stores for part in parts(store) if not part.is_missing]
+    return sorted(
+        {
+            part.path
+            for store, part in found
+            if part.name not in _COMPARED
+            or (part.database and part.name == "index")
+            or (part.database and part.name == "queues" and store.path.layout is Layout.COMBINED)
+        }
+    )
 
 
 def _print(
@@ -110,11 +141,12 @@ def _print(
     limits: tuple[Limits, Limits],
     ranges: Sequence[Range],
     other: Sequence[Difference],
+    not_compared: list[str],
     output: str,
 ) -> None:
     rows = [{"begin": one.begin, "end": one.end, "kind": one.kind} for one in ranges]
     parts = [{"path": one.path, "what": one.what} for one in other]
-    behind = limits[0].end - limits[1].end
+    behind = sum((one.end - one.begin) * (1 if one.kind[-1] == "b" else -1) for one in ranges if one.is_behind)
     first = next((one.begin for one in ranges if one.is_divergence), None)
     if output == "json":
         sides = {
@@ -123,7 +155,12 @@ def _print(
         }
         answer: dict[str, Any] = {"same": not (rows or parts), "firstDivergence": first, "behind": behind}
         print_document(
-            "diff", {"stores": [str(path) for path in paths]} | sides | answer | {"ranges": rows, "other": parts}
+            "diff",
+            {"stores": [str(path) for path in paths]}
+            | sides
+            | answer
+            | {"ranges": rows, "other": parts}
+            | {"notCompared": not_compared},
         )
     elif output == "jsonl":
         for row in (*rows, *parts):
@@ -137,7 +174,9 @@ def _print(
             )
         if parts:
             print()
-            print_table(["PATH", "DIFFERENCE"], [list(one) for one in other])
+            print_table(["PATH", "DIFFERENCE"], [[one.path, one.what] for one in other])
+    if not_compared:
+        remark(f"not compared: {', '.join(not_compared)}")
 
 
 def _verdict(limits: tuple[Limits, Limits], ranges: Sequence[Range], parts: int, first: int | None, behind: int) -> str:
@@ -146,7 +185,9 @@ def _verdict(limits: tuple[Limits, Limits], ranges: Sequence[Range], parts: int,
     begins, ends = max(limit.begin for limit in limits), min(limit.end for limit in limits)
     places = sum(one.is_divergence for one in ranges)
     told = []
-    if sum(one.end - one.begin for one in ranges if one.kind == DIFFERENT) > _MOST * (ends - begins):
+    if ends <= begins and all(limit.begin < limit.end for limit in limits):
+        told.append("the logs have no offset in common")
+    elif sum(one.end - one.begin for one in ranges if one.kind == DIFFERENT) > _MOST * max(ends - begins, 0):
         told.append("no copies of one log")
     if places:
         told.append(f"the logs differ in {counted(places, 'range')}, the first at {first}")
@@ -158,5 +199,7 @@ def _verdict(limits: tuple[Limits, Limits], ranges: Sequence[Range], parts: int,
     if parts:
         told.append(f"{counted(parts, 'difference')} beside the log")
     if not told:
-        return f"the same: log {limits[0].begin} to {limits[0].end}, queues, index, checkpoint and configuration"
+        return (
+            f"the same: log {limits[0].begin} to {limits[0].end}, queues, index files, checkpoint, abort, configuration"
+        )
     return "; ".join(told)
