@@ -44,6 +44,7 @@ class Acquisition:
     def __init__(self, copier: FileCopier, roots: Mapping[Path, str], about: Row) -> None:
         self._copier, self._roots, self._about = copier, roots, about
         self._source, self._target, self._dest = copier.source, copier.target, copier.target.root
+        self.was_whole = False  # before `run`
         self._done: dict[str, Row] = {}
         self._pending: list[bytes] = []
         self._pending_bytes, self._flushed_at = 0, time.monotonic()
@@ -53,7 +54,8 @@ class Acquisition:
         """Copy what is not done, write the lists, and return what the bag has and lacks."""
         self._open_list(resume=resume)
         try:
-            if self._target.entry(self._dest / bag.TAG_MANIFEST).kind is Kind.MISSING:
+            self.was_whole = self._target.entry(self._dest / bag.TAG_MANIFEST).kind is not Kind.MISSING
+            if not self.was_whole:
                 self._note(self._about)
                 for path, bag_path, row in self._walk():
                     self._acquire(path, bag_path, row)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rmqctl
-from rmqctl.cli.output.render import print_document, print_fields, print_line_of_text, progress
+from rmqctl.cli.output.render import print_document, print_fields, print_line_of_text, progress, remark
 from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import LocalPath, conf_of, output_option, progress_option, store_argument
 from rmqctl.cli.shared.sizes import SIZE
@@ -85,6 +85,7 @@ def command(store: Path, dest: Path, resume: bool, max_bytes_per_second: int, si
     is not on the disk of DEST or has changed since; manifest-sha256.txt becomes the same as without the interruption.
     No verb changes a store in a bag: work on a copy of it.
     """
+    from rmqctl.logfile.system.storage import Kind
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.operations.acquire.acquisition import Acquisition
     from rmqctl.operations.acquire.file_copy import FileCopier
@@ -102,14 +103,20 @@ def command(store: Path, dest: Path, resume: bool, max_bytes_per_second: int, si
         sizes = [entry.size for folder in path.commitlogs for entry in storage.listing(folder)]
     with progress(kept("progress_mode"), sum(sizes), "acquire") as advance:
         copier = FileCopier(storage, WritableStorage(bag), max_bytes_per_second, advance)
-        found = Acquisition(copier, roots, _about_this_run(store)).run(resume=resume, sign=signer)
+        acquisition = Acquisition(copier, roots, _about_this_run(store))
+        found = acquisition.run(resume=resume, sign=signer)
+    if acquisition.was_whole:
+        remark("DEST was whole already: nothing was copied, and nothing compared with the store")
+    has_log = any(storage.entry(folder).kind is not Kind.MISSING for folder in path.commitlogs)
+    if not has_log:
+        remark(f"{store} has no commit log: storePathCommitLog of broker.conf says where it is, give --broker-conf")
     found |= {"store": str(store), "destination": str(dest), "seconds": round(time.monotonic() - began, 3)}
     if output == "json":
         print_document("acquire", found)
     else:
         _print_text(found)
     lacks = found["changed"] or found["unreadable"] or any(link["isOutside"] for link in found["links"])
-    return int(ExitCode.PARTIAL if lacks else ExitCode.CLEAN)
+    return int(ExitCode.PARTIAL if lacks or not has_log else ExitCode.CLEAN)
 
 
 def _roots(path: StorePath) -> dict[Path, str]:

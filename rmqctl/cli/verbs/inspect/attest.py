@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,18 @@ import click
 from rmqctl.cli.output.render import print_document, print_fields, print_line_of_text, progress
 from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import LocalPath, output_option, scan_options
+from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.verb import EVERY_VERB, Verb
 from rmqctl.errors import ChangedSince, ExitCode
 from rmqctl.text import counted
 
 DIFFERENCES = ("changed", "moved", "missing", "new")
+
+
+def _head(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", text.strip().lower()):
+        raise ValueError("not the 64 hex digits that `acquire` printed")
+    return text.strip().lower()
 
 
 @click.command(
@@ -31,7 +39,9 @@ DIFFERENCES = ("changed", "moved", "missing", "new")
     """,
 )
 @click.argument("dest", type=LocalPath())
-@click.option("--head", metavar="SHA256", help="The head that `acquire` printed: then new lists are noticed, too.")
+@click.option(
+    "--head", type=Parsed("SHA256", _head), help="The head that `acquire` printed: then new lists are noticed, too."
+)
 @output_option("table", "json")
 @scan_options
 def command(dest: Path, head: str | None, output: str, threads: int) -> int:
@@ -51,18 +61,20 @@ def command(dest: Path, head: str | None, output: str, threads: int) -> int:
     with progress(kept("progress_mode"), attestation.size, "attest") as attestation.advance:
         found = attestation.run()
     found |= {"store": str(dest), "seconds": round(time.monotonic() - began, 3)}
+    is_other = head is not None and found["head"] != head
     if output == "json":
         print_document("attest", found)
     else:
-        _print_text(found)
-    if head is not None and found["head"] != head.strip().lower():
+        _print_text(found, is_other=is_other)
+    if is_other:
         raise ChangedSince("the head is another one: the lists were written anew", path=str(dest))
     return int(ExitCode.FINDINGS if any(found[word] for word in DIFFERENCES) else ExitCode.CLEAN)
 
 
-def _print_text(found: dict[str, Any]) -> None:
+def _print_text(found: dict[str, Any], *, is_other: bool) -> None:
     said = ", ".join(f"{len(found[word])} {word}" for word in DIFFERENCES if found[word])
     matched = f"{counted(found['matched'], 'file')} matched"
+    said = ", ".join(filter(None, ("the lists were written anew" if is_other else "", said)))
     print_line_of_text(f"not as acquired: {said}; {matched}" if said else f"as acquired: {matched}")
     for row in found["changed"]:
         for part in row["ranges"]:
