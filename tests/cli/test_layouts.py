@@ -113,6 +113,37 @@ def test_queues_and_config_in_rocksdb_are_read_as_files(name: str, golden: Golde
     assert tree_hash(store) == before
 
 
+LINKED = [
+    ("broker-550-rocksdb", "consumequeue", "consumequeue"),
+    ("broker-550-rocksdb", "consumequeue", "consumequeue_rocksdb"),
+    ("broker-550-rocksdb", "config", "config"),
+    ("broker-550-rocksdb", "config/topics", "config/topics"),
+    ("broker-550-rdbidx", "rocksdbstore", "rocksdbstore"),
+    ("broker-550-dledger", "dledger-n0/index", "dledger-n0/index"),
+]
+
+
+@pytest.mark.parametrize(("name", "part", "link"), LINKED)
+def test_a_linked_part_is_told_and_nothing_is_repaired(
+    name: str, part: str, link: str, golden: Golden, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    store = golden(name)
+    (store / part).rename(tmp_path / "outside")
+    (store / link).symlink_to(tmp_path / "outside")
+    (store / part).mkdir(exist_ok=True)
+    found = rmqctl("verify", store, "-o", "json")
+    links = [finding["path"] for finding in found.document()["findings"] if finding["code"] == "link-not-followed"]
+    assert (found.code, links, found.document()["notes"]) == (4, [link], [])
+    assert link == "config" or len(found.document()["findings"]) == 1
+    assert "bytes behind the log" not in found.err
+    assert link not in found.document()["notLookedAt"]
+    diagnosed = rmqctl("doctor", store, "-o", "json")
+    cause = diagnosed.document()["causes"][0]
+    assert (diagnosed.code, cause["code"], cause["next"]) == (4, "unreadable-part", f"rmqctl verify {store}")
+    assert rmqctl("recover", store, "--dry-run").code == 4
+    assert rmqctl("verify", store, "--follow-links").code == 0
+
+
 def test_each_unit_of_a_dledger_store_leads_to_a_dumped_message(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-550-dledger")
     dumped = {

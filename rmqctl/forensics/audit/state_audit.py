@@ -23,7 +23,7 @@ from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.clean_config import HOUR_MS
 from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5
-from rmqctl.store.config.store_path import ABORT, BROKER_IDENTITY, COMMITLOG, CONFIG, EPOCH_FILE
+from rmqctl.store.config.store_path import ABORT, BROKER_IDENTITY, COMMITLOG, CONFIG, EPOCH_FILE, INDEX
 from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
 from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, list_journals
@@ -270,7 +270,8 @@ def notes_of_entry_index(store: ReadOnlyStore) -> Iterator[str]:
     """
     from rmqctl.store.recovery.dledger_start import entry_files, recover_entries, units_wrong
 
-    wrong, first = units_wrong(store) if entry_files(store) else (0, 0)
+    is_read = not any(path.name == INDEX for path in store.path.linked_parts)
+    wrong, first = units_wrong(store) if is_read and entry_files(store) else (0, 0)
     if not wrong:
         return
     found = recover_entries(store)

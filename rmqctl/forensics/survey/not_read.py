@@ -111,7 +111,8 @@ def _beside(store: ReadOnlyStore) -> Iterator[StorePart]:
     for folder in path.commitlogs:
         yield StorePart(storage.display(folder), "DLedger log" if folder == path.entries_in else "commit log")
     for entry in storage.listing(path.root):
-        if entry.name not in logs | _UNNAMED and _has_bytes(storage, entry.path, entry.kind):
+        is_told = entry.name in logs | _UNNAMED or entry.path in path.linked_parts
+        if not is_told and _has_bytes(storage, entry.path, entry.kind):
             is_folder = entry.kind is Kind.DIRECTORY
             yield from _folder(store, entry.name) if is_folder else [_file(entry.name, entry.name)]
     revive = (topic for topic in sorted(store.queue_topics) if topic.startswith(REVIVE_PREFIX))
@@ -155,7 +156,7 @@ def _in_config(store: ReadOnlyStore) -> Iterator[StorePart]:
     for entry in storage.listing(path.part(store_path.CONFIG)):
         name = entry.name.removesuffix(".bak")
         where = f"{store_path.CONFIG}/{entry.name}"
-        if not _has_bytes(storage, entry.path, entry.kind):
+        if entry.path in path.linked_parts or not _has_bytes(storage, entry.path, entry.kind):
             continue
         if name in _DATABASES and entry.kind is Kind.DIRECTORY:
             why = others if name not in (*used, *store_path.AUTH_DATABASES) else ""

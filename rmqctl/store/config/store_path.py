@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, LayoutNotSupported, NotAStore, Unreadable
 from rmqctl.logfile.access.place import from_root, is_same
+from rmqctl.logfile.mapped_file_queue import LINK_TEXT
 from rmqctl.logfile.system.remote_storage import RemoteStorage, root_text, storage_of
 from rmqctl.logfile.system.rocksdb import CURRENT, Database, can_read_databases, has_database, has_rows
 from rmqctl.logfile.system.shown_storage import ShownStorage
@@ -168,6 +169,8 @@ class StorePath:
     def unread_config(self, name: str) -> str:
         """Say why config/`name`, which is in a database, is not read; "" else."""
         where, why = self.database_of(name), self.unread_databases
+        if where and not why and self.part(where) in self.linked_parts:
+            why = LINK_TEXT
         return f"{name} is in RocksDB ({where}), and is not read: {why}" if where and why else ""
 
     @cached_property
@@ -227,6 +230,26 @@ class StorePath:
         if self.reads_databases:
             return ""
         return "copy the store to this host" if isinstance(self.storage, RemoteStorage) else install_extra("rocksdb")
+
+    @cached_property
+    def linked_parts(self) -> list[Path]:
+        """The databases, and parts of DLedger, that are links out of the store."""
+        disk = self.storage.of_disk
+        if isinstance(disk, RemoteStorage):
+            return []
+        of_config = [f"{CONFIG}/{name}" for name in (*V1, *SINGLE, *V2, *AUTH_DATABASES)]
+        paths = [self.part(name) for name in (SIGN_OF_5_4, ROCKSDB_FOLDER, KV_FOLDER, *of_config)]
+        if self.entries_in is not None:
+            paths += [self.entries_in.with_name(name) for name in (INDEX, CHECKPOINT)]
+        linked = [path for path in paths if disk.entry(path).kind is Kind.LINK_OUT]
+        return [path for path in linked if disk.entry(path.parent).kind is Kind.DIRECTORY]
+
+    @property
+    def is_queue_database_linked(self) -> bool:
+        """Return whether a link out of the store is in the place of the queues' database."""
+        folders = (self.part(CONSUMEQUEUE), self.part(ROCKSDB_FOLDER))
+        places = (*folders, *(folder / CURRENT for folder in folders))
+        return any(self.storage.of_disk.entry(path).kind is Kind.LINK_OUT for path in places)
 
     @property
     def database_files(self) -> list[str]:

@@ -300,7 +300,7 @@ class ReadOnlyStore:
     @property
     def behind_of_database(self) -> int:
         """Return how many bytes of the log the queues in RocksDB do not have yet."""
-        if self.path.layout is not Layout.ROCKSDB or not self.path.reads_queues:
+        if self.path.layout is not Layout.ROCKSDB or not self.path.reads_queues or self.path.is_queue_database_linked:
             return 0
         database = self.path.queue_database
         with suppress(OSError):  # what lists the queues says that it is damaged
@@ -311,8 +311,8 @@ class ReadOnlyStore:
     @property
     def is_only_database_unreadable(self) -> bool:
         """Return whether all that could not be read is the database of the queues."""
-        unread = {damage.path for damage in self.foreign if damage.code in (*UNREADABLE, "log-missing")}
-        return self.path.layout is Layout.ROCKSDB and unread == {store_path.CONSUMEQUEUE}
+        unread = {(damage.code, damage.path) for damage in self.foreign if damage.code in (*UNREADABLE, "log-missing")}
+        return self.path.layout is Layout.ROCKSDB and unread == {("unreadable", store_path.CONSUMEQUEUE)}
 
     @property
     def has_unreadable(self) -> bool:
@@ -451,9 +451,11 @@ class ReadOnlyStore:
         ]
         kinds = dict.fromkeys(store_path.SINGLE_FILES, Kind.FILE) | {store_path.CONFIG: Kind.DIRECTORY}
         entries = [(self.storage.entry(self.path.part(part)), kind) for part, kind in kinds.items()]
-        return told + [
-            self._not_ours(entry.path, entry.kind) for entry, kind in entries if entry.kind not in (kind, Kind.MISSING)
-        ]
+        links = [(path, Kind.LINK_OUT) for path in self.path.linked_parts]
+        if (self.path.part(store_path.ROCKSDB_FOLDER), Kind.LINK_OUT) in links:
+            self._leave_unread(self.path.part(store_path.CONSUMEQUEUE))
+        others = [(entry.path, entry.kind) for entry, kind in entries if entry.kind not in (kind, Kind.MISSING)]
+        return told + [self._not_ours(*pair) for pair in (*others, *links)]
 
     def _topics_in(self, part: str) -> dict[str, None]:
         if part not in self._topic_names:
