@@ -11,6 +11,7 @@ import shutil
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from rmqctl.forensics.audit.timer_audit import audit_timers
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.groups.waiting_timers import timers_by_log, timers_by_queues
+from rmqctl.kernels import dispatch_scan, scan
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.timer.timer_message import MS_MAX
@@ -113,13 +115,18 @@ def test_damage_is_found_and_mended(name: str, golden: Golden, rmqctl: Rmqctl) -
     assert tree_hash(root) == before
 
 
-def test_a_start_needs_a_whole_wheel_without_timers_too(golden: Golden, rmqctl: Rmqctl) -> None:
+def test_a_start_needs_a_whole_wheel_without_timers_too(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """5.3.3 and 5.5.0 write a timerwheel at their first start, and refuse one that is cut."""
     root = golden("broker-533")
     os.truncate(root / WHEEL, 38_707_199)
     assert [(one.code, one.path) for one in found(root)] == [(LENGTH, WHEEL)]
     assert "next: rmqctl rebuild" in rmqctl("doctor", root).out
+    warmed: list[partial[None]] = []
+    monkeypatch.setattr("rmqctl.cli.verbs.change.rebuild.warmed_up", warmed.append)
     assert rmqctl("rebuild", root, "timers", "--yes").code == 3
+    assert [one.args for one in warmed] == [(scan, dispatch_scan)]
     assert found(root) == []
     os.truncate(root / WHEEL, 0)  # written anew
     assert found(root) == []

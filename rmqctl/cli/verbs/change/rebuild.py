@@ -106,12 +106,15 @@ def command(
     if what == TIMERS and (asked != RebuildOptions() or resume):
         raise click.UsageError("--topic, --queue, --all-topics and --resume are for queues: the timer has one queue")
     selected = selection(what, asked)
+    from rmqctl.kernels import dispatch_scan, scan
+    from rmqctl.kernels.warm_up import warm_up
     from rmqctl.store.config.store_path import Layout
 
     opened = open_store(store)
     fingerprint = opened.fingerprint()
     check_store(opened, refills=True)
     if what == TIMERS:
+        warmed_up(partial(warm_up, scan, dispatch_scan, size=opened.commit_log.queue.allocated))
         return rebuild_timers(opened, fingerprint, given)
     if selected.queues and opened.path.layout in (Layout.ROCKSDB, Layout.COMBINED):
         return refill_queues(opened, fingerprint, selected, profile, given)
