@@ -28,6 +28,7 @@ class RestartReach(NamedTuple):
     ends_at: int | None = None  # physical offset; None: the scan reaches no damage that ends the log
     records: int = 0  # good messages after `ends_at`
     bytes: int = 0
+    of_group: bool = False  # of DLedger, whose log no repair changes
 
     def to_json(self) -> dict[str, Any]:
         """Return the part `restartNow` of `verify -o json`."""
@@ -99,7 +100,6 @@ class DamageTally:
         start = found.start_file.file_from_offset
         for damage, messages, size in self._before:
             if damage.physical_offset >= found.end:
-                return RestartReach(
-                    profile.label, None, start, found.end, self._messages - messages, self._bytes - size
-                )
+                dropped = self._messages - messages, self._bytes - size
+                return RestartReach(profile.label, None, start, found.end, *dropped, of_group=True)
         return RestartReach(profile.label, None, start)

@@ -11,6 +11,7 @@ from rmqctl.operations.doctor.surroundings import usual_size
 from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
 from rmqctl.store.config.store_path import CONFIG, KV_FOLDER, SIGN_OF_5_4
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
+from rmqctl.store.recovery.dledger_start import MOVE_AWAY
 from rmqctl.store.rocksdb.config_files import LAYOUTS
 from rmqctl.text import counted, quoted
 
@@ -90,10 +91,7 @@ COMPACTED = (
     "log has comes back: move compactionLog/TOPIC/QUEUEID and compactionCq/TOPIC/QUEUEID away, create `abort`, and "
     "remove `checkpoint` before the next start. `rmqctl explain {code}` says more."
 )
-DLEDGER_REFUSED = (
-    "This changes nothing. Move dledger-ID/index or dledger-ID/checkpoint away, whichever is named: DLedger writes its "
-    "index anew from its log, and does without a checkpoint. Run doctor again."
-)
+DLEDGER_REFUSED = f"This changes nothing: {MOVE_AWAY}. Run doctor again."
 UNITS_KEPT = (
     "If this finds nothing but `abort`, delete the file `abort`: a normal recovery keeps all units. The abnormal one "
     "of 5.2.0 to 5.4.0 drops the last units of the queues of a DLedger store."

@@ -193,6 +193,9 @@ def assumptions(store: ReadOnlyStore, profile: Profile, asked: str | None, *, is
     found = []
     if not store.conf.path:
         found.append("the defaults of broker.conf (no --broker-conf)")
+        log, key = store.commit_log.queue, SIZE_KEYS[0]
+        if len(log.files) == 1 and log.file_size not in (0, usual_size(key)):
+            found.append(f"{key.name(number_of(profile.version))}={log.file_size}, as long as the log's only file")
     else:
         found += _unsaid_sizes(store, profile.version)
     if asked in (None, profile.name):

@@ -14,7 +14,7 @@ from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery.data_loss import QueueOutcome
-from rmqctl.store.recovery.dledger_start import DLedgerRestart
+from rmqctl.store.recovery.dledger_start import MOVE_AWAY, DLedgerRestart, small_refusal
 
 if TYPE_CHECKING:
     from rmqctl.operations.repair.analysis import RecoveryPolicy
@@ -40,6 +40,8 @@ def plan_of_group(store: ReadOnlyStore, policy: RecoveryPolicy) -> RecoveryPlan:
         if isinstance(item, RecordRun) and item.physical_offset < start.log_end:
             records += item.messages
     restart = start.finish()
+    is_small = restart.refused is not None and restart.refused == small_refusal(store)
+    advice = UNITS_DROPPED if start.drops_units else MOVE_AWAY if is_small else FROM_A_MEMBER
     is_worse = restart.refused is not None or restart.lost.records > 0
     plan = RepairPlan(
         store.commit_log.min_offset,
@@ -52,7 +54,7 @@ def plan_of_group(store: ReadOnlyStore, policy: RecoveryPolicy) -> RecoveryPlan:
             for queue in restart.queues
         ),
         steps=(),
-        notes=(UNITS_DROPPED if start.drops_units else FROM_A_MEMBER,) if is_worse else (),
+        notes=(advice,) if is_worse else (),
         start_problem=restart.refused,
     )
     return RecoveryPlan(plan, restart, 0, 0, {}, time.perf_counter() - started)

@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 LEAVES_HEADERS_OUT = frozenset(VERSIONS[VERSIONS.index("5.2.0") : VERSIONS.index("5.4.0") + 1])
+MOVE_AWAY = (
+    "move dledger-ID/index or dledger-ID/checkpoint away, whichever is named: DLedger writes its index anew from its "
+    "log, and does without a checkpoint"
+)
 ZEROS = "zeros instead of a header"
 COMMITTED, CHECKPOINT_SIZE_MAX = "committedIndex=", 4096
 DETAIL_MAX = 40
@@ -226,12 +230,22 @@ def _first_file(files: Sequence[MappedFile], index: EntryIndex) -> int:
     return 0
 
 
+def _why_there(store: ReadOnlyStore, start: MappedFile) -> str:
+    before, count = entry_files(store).index(start), len(entry_files(store))
+    if not before:
+        return "the log has at most three files" if count <= 3 else "no later file agrees with DLedger's index"
+    if before == count - 3:
+        return "the third file from the end"
+    return "the last file before the third from the end that agrees with DLedger's index"
+
+
 def _refusal(storage: Storage, folder: Path, file_size: int) -> str | None:
     entries = storage.listing(folder)
     for entry in entries:
         name = storage.display(folder / entry.name)
-        if entry.size != file_size or entry.kind is Kind.DIRECTORY:
-            return f"{name} has {entry.size} bytes, every file there must have {file_size}"
+        if not entry.size or entry.size != file_size or entry.kind is Kind.DIRECTORY:
+            right = file_size or "mappedFileSizeCommitLog"
+            return f"{name} has {entry.size} bytes, every file there must have {right}"
         if not entry.name.isdecimal():
             return f"{name} is no offset"
     for before, behind in pairwise(entries):
@@ -293,13 +307,12 @@ class DLedgerRestart(RestartSimulation):
         found, start = self._found, self._found.start_file
         if self._queues_end >= found.end:
             self._queues.cut(found.end)
-        why = "three files, or one before them with which DLedger's index agrees"
         return RestartOutcome(
             self._profile,
             self.mode,
             refused=self._queues.correct_min_offsets(self._log.start),
             start_file_path=start.name,
-            start_file=StartFile(self._log.files.index(start), why),
+            start_file=StartFile(self._log.files.index(start), _why_there(self._store, start)),
             end=ScanEnd(found.end, "", found.why or (ZEROS if self._losses.good and not self.drops_units else "")),
             min_phy_offset=self._log.start,
             max_phy_offset=found.end,

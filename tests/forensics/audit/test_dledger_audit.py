@@ -43,6 +43,9 @@ def test_an_entry_that_does_not_follow_is_not_missing(tmp_path: Path, rmqctl: Rm
     assert result[0]["restart"]["lost"]["records"] == 81
     shown = rmqctl("recover", store, "--dry-run")
     assert (shown.code, "81 messages" in shown.out, "ends because     term 0 after 9" in shown.out) == (1, True, True)
+    assert f"from dledger-n0/data/{0:020d}: the log has at most three files\n" in shown.out
+    assert "copy the store from another member" in shown.out + shown.err
+    assert "--dry-run` shows the queues after that start" in rmqctl("verify", store, "--level", 1).err
 
 
 def test_a_file_of_dledger_with_which_no_broker_starts(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -52,10 +55,27 @@ def test_a_file_of_dledger_with_which_no_broker_starts(tmp_path: Path, rmqctl: R
     assert (cause["code"], "has 0 bytes" in cause["restart"]["refused"]) == ("dledger-file-wrong", True)
     shown = rmqctl("recover", store, "--dry-run", "-o", "json")
     assert (shown.code, "has 0 bytes" in shown.document()["startProblem"]) == (1, True)
+    (note,) = shown.document()["notes"]
+    assert note.startswith("move dledger-ID/index or dledger-ID/checkpoint away")
+    assert note in cause["then"]
     (store / "dledger-n0" / "index" / f"{0:020d}").unlink()
     assert rmqctl("doctor", store).out.startswith("healthy: 83 messages")
     verified = rmqctl("verify", store)
     assert (verified.code, "for 83 entries, first for entry 0" in verified.err) == (0, True)
+
+
+def test_a_single_log_file_of_another_length(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Asked of 5.5.0 with mappedFileSizeCommitLog=262144: it starts on neither."""
+    store = unpack("broker-550-dledger", tmp_path)
+    log = store / "dledger-n0" / "data" / f"{0:020d}"
+    with log.open("r+b") as opened:
+        opened.truncate(100_000)
+    assert "mappedFileSizeCommitLog=100000, as long as the log's only file" in rmqctl("doctor", store).out
+    log.write_bytes(b"")
+    found = rmqctl("doctor", store, "-o", "json").document()
+    refused = f"dledger-n0/data/{0:020d} has 0 bytes, every file there must have mappedFileSizeCommitLog"
+    assert (found["causes"][0]["code"], found["causes"][0]["restart"]["refused"]) == ("log-file-length", refused)
+    assert not any("mappedFileSizeCommitLog" in one for one in found["assumed"])
 
 
 def test_units_that_a_start_drops(tmp_path: Path, rmqctl: Rmqctl) -> None:

@@ -138,6 +138,10 @@ def test_a_wrong_index_is_a_note(unit: int | None, rewritten_from: int | None, t
     assert (found.refused, found.rewritten_from) == (None, rewritten_from)
     begin = {8: FILE_SIZE, None: 0}.get(unit, STARTS_AT)
     assert found.start_file.file_from_offset == begin
+    start_file = plan_group_start(store, profile_of("5.5.0")).start_file
+    whys = {0: "no later file agrees", FILE_SIZE: "the last file before", STARTS_AT: "the third file from the end"}
+    assert start_file is not None
+    assert start_file.why.startswith(whys[begin])
     (note,) = notes_of_entry_index(store)
     assert f"first for entry {unit or 0}:" in note
     assert ("no start writes it anew" in note) == (rewritten_from is None)

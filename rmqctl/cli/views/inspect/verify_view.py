@@ -177,7 +177,8 @@ def _remark_restart(report: VerifyReport) -> None:
         remark(f"a restart now fails, because the broker does not load the store: {now.refused}")
     elif now.ends_at is not None:
         words = _words_of_drop(now.ends_at, now.records, now.bytes)
-        remark(f"a restart now {words}; `rmqctl recover STORE --dry-run` shows what a repair would keep")
+        shown = "the queues after that start" if now.of_group else "what a repair would keep"
+        remark(f"a restart now {words}; `rmqctl recover STORE --dry-run` shows {shown}")
     elif later:
         remark(
             f"a restart now drops nothing: its scan begins at {now.scans_from}, after the damage; a later start that "
