@@ -214,8 +214,11 @@ class Verification:
         self.report.findings += [
             Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign
         ]
-        self.report.findings.sort(
-            key=lambda finding: CAUSES.index(finding.code) if finding.code in CAUSES else len(CAUSES)
+        # several audits may have read the same database
+        told = {str(one) if one.code == "unreadable" else id(one): one for one in self.report.findings}
+        self.report.findings = sorted(
+            told.values(),
+            key=lambda finding: CAUSES.index(finding.code) if finding.code in CAUSES else len(CAUSES),
         )
 
     def _check_log(self) -> None:

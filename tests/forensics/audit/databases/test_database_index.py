@@ -170,3 +170,10 @@ def test_a_damaged_database_is_named(root: Path) -> None:
     write_at(table, 20, bytes(100))
     assert found(root) == [("unreadable", 1)]
     assert ("unreadable", 1) in found(root, IN_USE)
+
+
+def test_an_unreadable_database_is_told_once(root: Path, tmp_path: Path) -> None:
+    (manifest,) = (root / "rocksdbstore").glob("MANIFEST-*")
+    manifest.rename(tmp_path / "outside")
+    manifest.symlink_to(tmp_path / "outside")
+    assert found(root) == [("unreadable", 1)]
