@@ -59,7 +59,7 @@ MOVE_AWAY = (
     "log, and does without a checkpoint"
 )
 ZEROS = "zeros instead of a header"
-COMMITTED, CHECKPOINT_SIZE_MAX = "committedIndex=", 4096
+COMMITTED, CHECKPOINT_SIZE_MAX = "committedIndex", 4096
 DETAIL_MAX = 40
 _JAVA_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
@@ -198,11 +198,16 @@ def committed_text(store: ReadOnlyStore) -> str:
 
     Raises OSError.
     """
+    import javaproperties
+
     path = _folder(store).with_name(CHECKPOINT)
     if store.storage.entry(path).kind is not Kind.FILE:
         return ""
-    lines = store.storage.read_file(path, CHECKPOINT_SIZE_MAX).decode("latin-1").splitlines()
-    return next((line.removeprefix(COMMITTED).strip() for line in lines if line.startswith(COMMITTED)), "")
+    text = store.storage.read_file(path, CHECKPOINT_SIZE_MAX).decode("latin-1")
+    try:
+        return javaproperties.loads(text).get(COMMITTED, "").strip()
+    except ValueError:  # a broker starts, and leaves the file aside
+        return ""
 
 
 def committed_index(store: ReadOnlyStore) -> int:

@@ -102,6 +102,8 @@ KEPT: dict[str, Callable[[Path, list[list[int]]], None]] = {
     "checkpoint": lambda root, starts: (root / "dledger-n0" / "checkpoint").unlink(),
     "committed index behind": lambda root, starts: put_text(root, "committedIndex=1\n"),
     "committed index ahead": lambda root, starts: put_text(root, "committedIndex=99\n"),
+    "a setting that another follows": lambda root, starts: put_text(root, "committedIndex=x\ncommittedIndex 18\n"),
+    "no properties file": lambda root, starts: put_text(root, "committedIndex=\\uzzzz\n"),
 }
 
 
@@ -167,6 +169,9 @@ REFUSED: dict[str, tuple[Callable[[Path, list[list[int]]], object], str, bool]] 
     "a foreign file of the index": (
         lambda root, _: (root / "dledger-n0" / "index" / "x").write_bytes(b""), "index/x has 0 bytes", True
     ),
+    "no number in the last setting": (
+        lambda root, _: put_text(root, "committedIndex=18\n committedIndex : x\n"), "which is no number", True
+    ),
     "no number": (lambda root, _: put_text(root, "committedIndex=x\n"), "which is no number", True),
 }  # fmt: skip
 
@@ -202,7 +207,7 @@ def test_an_abnormal_recovery_of_5_3_cuts_queues_too_early(tmp_path: Path) -> No
     starts = write_store(tmp_path)
     (tmp_path / "abort").touch()
     for version, committed, lost in (("5.3.3", 18, 1), ("5.3.3", 17, 0), ("5.5.0", 18, 0), ("5.1.4", 18, 0)):
-        put_text(tmp_path, f"committedIndex={committed}\n")
+        put_text(tmp_path, f"committedIndex=0\n committedIndex : {committed}\n")
         restart = plan_group_start(ReadOnlyStore(tmp_path), profile_of(version))
         assert (restart.lost.records, restart.refused) == (lost, None), version
         assert restart.max_phy_offset > starts[4][2]
