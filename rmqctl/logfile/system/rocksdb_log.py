@@ -58,7 +58,7 @@ def _first_damage(data: bytes) -> int | None:
     for record in _records(data):
         begin, end = record.position + _HEADER.size, record.position + _HEADER.size + record.size
         if end > len(data) and end <= _block_end(begin):
-            return None if _is_torn(data, record) else record.position
+            return None if record.kind in _KINDS and _is_torn(data, record) else record.position
         if end > _block_end(begin) or not _is_right(data, record):
             return record.position
     return None
