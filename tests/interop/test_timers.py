@@ -55,7 +55,8 @@ def test_each_waiting_message_comes_once(version: str, more: dict[str, str], tmp
     came = delivered(stores["left"]) - before
     # of messages that are read again, a deleted one can come in spite of it
     assert {key: came[key] for key in sent - deleted} == {key: to_come[key] for key in sent - deleted}
-    assert delivered(stores["rebuilt"]) == Counter(sent - deleted)
+    # with timerRocksDBEnable, a broker delivers at once what is due within a second, also if it is deleted
+    assert delivered(stores["rebuilt"]) == Counter(sent - deleted | before.keys())
     assert delivered(stores["cut"]) - kept == Counter(waiting - set(kept))
 
 
