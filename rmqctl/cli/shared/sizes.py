@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import click
+
 from rmqctl.cli.shared.parsed import Parsed
 
 BYTES_MAX = 2**63 - 1
@@ -34,3 +36,10 @@ def parse_size(text: str) -> int:
 
 
 SIZE = Parsed("SIZE", parse_size)
+rate_option = click.option(
+    "--max-bytes-per-second",
+    type=SIZE,
+    default=0,
+    show_default=False,
+    help="Read at most this many bytes per second. 0 means no limit.",
+)

@@ -1,1 +1,1 @@
-"""What two stores of the same broker group differ in."""
+"""Differences between two stores of one log."""

@@ -115,9 +115,9 @@ def _different_units(a: UnitQueue, b: UnitQueue, first: int, end: int) -> list[i
 
 def _index(a: ReadOnlyStore, b: ReadOnlyStore, common: Limits) -> Iterator[Difference]:
     # each broker has index files of its own: their entries are compared
-    wrong = [[file for file in store.index.files if store.index.length_problem(file)] for store in (a, b)]
+    wrong = [any(map(store.index.length_problem, store.index.files)) for store in (a, b)]
     if any(wrong):
-        yield _unread(INDEX, *map(bool, wrong))
+        yield _unread(INDEX, *wrong)
         return
     of_a, of_b = _entries(a, common), _entries(b, common)
     only = [len(np.setdiff1d(of_a, of_b)), len(np.setdiff1d(of_b, of_a))]
@@ -130,7 +130,7 @@ def _entries(store: ReadOnlyStore, common: Limits) -> np.ndarray[Any, Any]:
     """Return the hash and physical offset of each entry for the offsets `common`."""
     parts = [np.empty(0, "i8,i8")]
     for file in store.index.files:
-        header = file.header() if store.index.length_problem(file) is None else None
+        header = file.header()
         for _, data in file.entry_blocks(header.index_count, _ENTRIES) if header is not None else ():
             entries = np.frombuffer(data, ENTRIES)
             entries = entries[(entries["phyOffset"] != 0) | (entries["keyHash"] != 0)]  # zeros, maybe of a hole

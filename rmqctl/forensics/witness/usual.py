@@ -66,7 +66,7 @@ _PREFIX = slice(None, -12)  # address, process and class loader of the client
 
 
 class Beside(NamedTuple):
-    """What a record's neighbour says about the record."""
+    """The fields of a neighbour that a record is compared with."""
 
     physical_offset: int
     store_timestamp: int  # ms

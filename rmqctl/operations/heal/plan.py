@@ -95,24 +95,24 @@ Outcome = Healed | Ambiguous | Lost
 
 @dataclass(frozen=True)
 class HealPlan:
-    """What comes back, and what does not."""
+    """The parts of the log that come back, and those that do not."""
 
     outcomes: tuple[Outcome, ...]  # in log order
     fingerprint: Fingerprint  # of the store's files before they were read
 
     @property
     def healed(self) -> list[Healed]:
-        """What comes back."""
+        """The parts that come back."""
         return [one for one in self.outcomes if isinstance(one, Healed)]
 
     @property
     def ambiguous(self) -> list[Ambiguous]:
-        """What has several explanations."""
+        """The parts with several explanations."""
         return [one for one in self.outcomes if isinstance(one, Ambiguous)]
 
     @property
     def lost(self) -> list[Lost]:
-        """What does not come back."""
+        """The parts that do not come back."""
         return [one for one in self.outcomes if isinstance(one, Lost)]
 
     @property

@@ -135,7 +135,7 @@ class EntryWalk:
 
 
 class EntryRecovery(NamedTuple):
-    """What DLedger's recovery makes of the log of a node; offsets are in bytes."""
+    """The log of a node after DLedger's recovery; offsets are in bytes."""
 
     start_file: MappedFile
     end: int

@@ -9,7 +9,7 @@ import click
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import LocalPath, output_option, scan_options
-from rmqctl.cli.shared.sizes import SIZE
+from rmqctl.cli.shared.sizes import rate_option
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 
@@ -32,13 +32,7 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 @click.argument("store", type=LocalPath(), required=False)
 @click.option("--once", is_flag=True, help="Exit when STORE has the master's log and configuration.")
 @click.option("--verify-only", is_flag=True, help="Check the whole log as it arrives, and store nothing.")
-@click.option(
-    "--max-bytes-per-second",
-    type=SIZE,
-    default=0,
-    show_default=False,
-    help="Read at most this many bytes per second. 0 means no limit.",
-)
+@rate_option
 @click.option(
     "--as-slave",
     is_flag=True,

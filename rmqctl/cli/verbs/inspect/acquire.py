@@ -20,7 +20,7 @@ import rmqctl
 from rmqctl.cli.output.render import print_document, print_fields, print_line_of_text, progress, remark
 from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import LocalPath, conf_of, output_option, progress_option, store_argument
-from rmqctl.cli.shared.sizes import SIZE
+from rmqctl.cli.shared.sizes import rate_option
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import ChangeFailed, ExitCode
 from rmqctl.text import counted, quoted
@@ -48,13 +48,7 @@ if TYPE_CHECKING:
 @store_argument
 @click.argument("dest", type=LocalPath())
 @click.option("--resume", is_flag=True, help="Go on with a copy that was interrupted.")
-@click.option(
-    "--max-bytes-per-second",
-    type=SIZE,
-    default=0,
-    show_default=False,
-    help="Read at most this many bytes per second. 0 means no limit.",
-)
+@rate_option
 @click.option(
     "--sign",
     metavar="CMD",
