@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.operations.acquire.bag import CHUNK, ZEROS
-from rmqctl.store.config.store_path import LOCK
+from rmqctl.store.config.store_path import INDEX, LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BUFFERS, PROGRESS_CHUNKS = 4, 16
 SIZE_MAX = 2**42  # bytes; a hole of 2^60 bytes costs its maker nothing
+INDEX_PUT_S = 0.05  # a writer counts an entry of the index after it has led a slot to it: then a second look shows it
 SECTOR = 4096  # bytes that are left out where a disk cannot read
 _NOTHING = memoryview(bytes(CHUNK))
 Ranges = list[list[int]]  # [begin, end) in bytes
@@ -72,6 +73,8 @@ class FileCopier:
                 digest, chunks = self._copy_chunks(before["size"])
             finally:
                 self.target.close(self._out)
+            if self._is_live and to.parent.name == INDEX:
+                time.sleep(INDEX_PUT_S)
             after = self.source.details(self._in)
             has_changed = any(before[key] != after[key] for key in ("size", "mtime")) or (
                 self._is_live and not self._unreadable and self._has_grown(chunks)
