@@ -130,12 +130,17 @@ def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
 
 
 def _check_is_no_evidence(folder: Path) -> None:
-    """Raise ChangeFailed if a folder lies in a copy that `rmqctl attest` checks."""
+    if hint := copy_of_evidence(folder):
+        raise ChangeFailed("it is evidence, of `rmqctl acquire`: nothing was changed", path=str(folder), hint=hint)
+
+
+def copy_of_evidence(folder: Path) -> str:
+    """Return how to copy a folder that lies in a bag of `acquire`, or ""."""
     from rmqctl.operations.acquire.bag import DATA, FILES
 
     real = folder.resolve()
     for above in (real, *real.parents):
         if above.name == DATA and (above.parent / FILES).is_file():
             name = (real / "x").relative_to(above).parts[0]
-            hint = f"work on a copy: `cp -a --sparse=always {quoted(above / name)} COPY`"
-            raise ChangeFailed("it is evidence, of `rmqctl acquire`: nothing was changed", path=str(folder), hint=hint)
+            return f"work on a copy: `cp -a --sparse=always {quoted(above / name)} COPY`"
+    return ""

@@ -420,7 +420,7 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "broker-died": CauseKind(
         "The broker was not shut down cleanly: `abort` is there, and no broker holds the store",
-        "What the store holds is whole, unless another cause says otherwise.",
+        "The next start reads the log again from the checkpoint on, and cuts it at the first record that is not whole.",
     ),
 }
 RANK = {code: rank for rank, code in enumerate(CAUSES)}

@@ -13,7 +13,7 @@ from rmqctl.forensics.audit.state_audit import config_files, queue_end
 from rmqctl.forensics.doctor.twins import is_twin
 from rmqctl.forensics.groups.delay_levels import undelivered
 from rmqctl.forensics.groups.queue_ends import ends_of
-from rmqctl.format.timestamp import rfc3339
+from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, consumer_offsets
@@ -207,9 +207,9 @@ def _checkpoint_in_words(store: ReadOnlyStore, last_stored: int) -> str:
     if flushed <= 0:
         return f"{CHECKPOINT} is zero: an abnormal recovery scans the whole log"
     distance = last_stored - flushed
-    side = "before" if distance >= 0 else "after"
-    until = rfc3339(flushed) or flushed
-    return f"{CHECKPOINT} vouches for messages up to {until}, {abs(distance)} ms {side} the last message was stored"
+    if distance > 0:
+        return f"{CHECKPOINT} covers all but the last {duration(distance)}"
+    return f"{CHECKPOINT} covers all messages" + (f", and the {duration(-distance)} after them" if distance else "")
 
 
 def _copied_in_words(store: ReadOnlyStore, log_end: int, last_stored: int) -> str:

@@ -75,6 +75,7 @@ SIGNS_OF_5 = {  # and the first versions that write them
     "config/consumerOrderInfo.json": "5.0",
 }
 PID_IN_ABORT = "a PID in abort"
+NEAR_MAX = 100  # folders in which a store is looked for, to be named in an error
 DLEDGER_PREFIX, DLEDGER_DATA = "dledger-", "data"
 _ROCKSDB_NAMES = frozenset({CURRENT, "IDENTITY", "LOCK", "LOG"})
 _SURE_SIGNS = (CURRENT, "IDENTITY", "LOCK", "MANIFEST-")  # of a database, also beside the folders of topics
@@ -393,9 +394,11 @@ def _config_databases(storage: Storage, root: Path, conf: BrokerConf, layout: La
 
 
 def _no_store(what: str, storage: Storage, root: Path) -> NotAStore:
-    """Return the error, with the store that is in the folder `root` or around it."""
-    hint = ""
-    for path in (root / "store", *root.absolute().parents):
+    """Return the error, with the store that is in the folder or bag, or around it."""
+    hint, inside = "", list[Path]()
+    with suppress(OSError):
+        inside = [one / name for one in (root, root / "data") for name, _ in storage.kinds(str(one))[:NEAR_MAX]]
+    for path in (*inside, *root.absolute().parents):
         with suppress(OSError):
             near = storage_of(path, follow_links=storage.follow_links)
             if near.entry(path / COMMITLOG).kind is Kind.DIRECTORY:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.output.render import print_document
+from rmqctl.cli.output.render import print_document, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     note_unfinished_change,
@@ -21,6 +21,7 @@ from rmqctl.cli.shared.options import (
     target_words,
 )
 from rmqctl.cli.shared.own_files import check_places
+from rmqctl.cli.shared.run_as import copy_of_evidence
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.change.repair_view import check_complete
 from rmqctl.cli.views.inspect.doctor_view import GAUGES, Diagnosed, print_page, set_gauges
@@ -94,6 +95,8 @@ def command(store: Path, profile: Profile | None, output: str, threads: int, wat
         else:
             print_page(found, opened.path.root, target)
         note_unfinished_change(opened)
+        if found.diagnosis.causes and (hint := copy_of_evidence(opened.path.root)):
+            remark(f"note: it is evidence, of `rmqctl acquire`: {hint}")
         return int(found.exit_code)
 
     return with_metrics(gauges, watch, run)

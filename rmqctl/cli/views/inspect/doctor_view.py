@@ -109,9 +109,10 @@ def print_page(found: Diagnosed, root: Path, target: str) -> None:
     _field("a start now", diagnosis.start)
     if examination.by_version:
         _field("by version", starts_in_words(examination.by_version))
+    cures: dict[tuple[str, str], int] = {}
     for number, cause in enumerate(causes, 1):
         print()
-        _print_cause(number, cause, target)
+        _print_cause(number, cause, target, cures.setdefault((cause.next_command, cause.then), number))
     print()
     for line in (*_situation_in_words(situation, target), *assumed):
         print_line_of_text(line)
@@ -177,7 +178,7 @@ def _first_commands(cause: Cause, target: str) -> str:
     return "\n".join([*commands[:shown], f"rmqctl doctor {target} -o json  # {more} more"])
 
 
-def _print_cause(number: int, cause: Cause, target: str) -> None:
+def _print_cause(number: int, cause: Cause, target: str, cured_by: int) -> None:
     print_line_of_text(f"{number}. {cause.code} ({cause.confidence})")
     _field("what", cause.summary)
     for finding in cause.evidence[:EVIDENCE_SHOWN]:
@@ -187,6 +188,9 @@ def _print_cause(number: int, cause: Cause, target: str) -> None:
     _field("means", cause.means)
     if cause.issue:
         _field("known bug", cause.issue)
+    if cured_by < number:
+        _field("next", f"as for {cured_by}")
+        return
     for command in _first_commands(cause, target).splitlines():
         _field("next", command, wrap=False)
     _field("then", cause.then)

@@ -467,6 +467,8 @@ def test_a_bag_is_not_changed(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) ->
         result = rmqctl(*line)
         assert (result.code, "it is evidence" in result.err) == (4, True), (words, result.err)
         assert tree_hash(dest) == before, words
+    assert f"(try {copy})" in rmqctl("info", dest).err
+    assert f"{copy} COPY`" in rmqctl("doctor", copy).err
     shown = rmqctl("truncate", copy, "--to", "99887", "--dry-run")
     assert (shown.code, "would be refused" in shown.err) == (1, True)
     command = re.search("`(cp -a --sparse=always .*) COPY`", rmqctl("rebuild", copy, "all", "--yes").err)

@@ -473,6 +473,9 @@ def test_the_page_says_each_thing_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
         assert not [one["detail"] for one in cause["evidence"] if one["detail"] in cause["summary"]]
     (died,) = (cause for cause in diagnosis(store, rmqctl)["causes"] if cause["code"] == "broker-died")
     assert [one["path"] for one in died["evidence"] if one["code"] == "abort"] == ["abort"]
+    assert [line.split(maxsplit=1)[1] for line in rmqctl("doctor", store).out.splitlines() if "next  " in line][1:] == [
+        "as for 1"
+    ]
 
 
 def test_a_guessed_profile_has_its_reason(tmp_path: Path, rmqctl: Rmqctl) -> None:
