@@ -290,7 +290,7 @@ CATALOGUE: dict[str, Explanation] = {
         "`rmqctl query --scan` finds the messages. Messages before the first one in the index do not count.",
     ),
     "database-log": Explanation(
-        "RocksDB's own log, or its MANIFEST, is damaged. It has no row of what follows, and reports no error.",
+        "RocksDB's own log, or its MANIFEST, is damaged or gone. It lacks the rows of what follows, without an error.",
         "Queues are filled anew from the commit log: `rmqctl recover`. Configuration is nowhere else: compare what "
         "`rmqctl config show` and `rmqctl lag` say with a slave or a copy before any start.",
     ),

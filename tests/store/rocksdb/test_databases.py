@@ -217,8 +217,13 @@ def test_tables_that_a_cut_manifest_does_not_name_are_a_finding(root: Path) -> N
     """5.5.0 started on such databases, and had no offset."""
     write_v2(root / "config")
     (manifest,) = (root / "config" / "rdb").glob("MANIFEST-*")
+    (log,) = (root / "config" / "rdb").glob("*.log")
     store = ReadOnlyStore(root)
     assert list(audit_databases(store)) == []
+    log.rename(root / log.name)
+    (found,) = audit_databases(store)
+    assert (found.code, found.path, "no write-ahead log" in found.detail) == ("database-log", "config/rdb", True)
+    (root / log.name).rename(log)
     os.truncate(manifest, manifest.stat().st_size // 2)
     (found,) = audit_databases(store)
     assert (found.code, found.path, ".sst: a broker starts without" in found.detail) == (

@@ -78,6 +78,9 @@ def _lost_rows(disk: Storage, name: str, folder: Path) -> Iterator[Finding]:
     if unnamed := database.unnamed_tables():
         what = f"MANIFEST does not name {', '.join(unnamed)}: a broker starts without the rows there"
         yield Finding("database-log", name, None, what)
+    if not any(found.endswith(".log") for found in disk.names(folder)):  # RocksDB keeps one, also when it is closed
+        what = "it has no write-ahead log (.log): a broker starts without the rows that were in it"
+        yield Finding("database-log", name, None, what)
 
 
 def audit_database_rows(store: ReadOnlyStore) -> Iterator[Finding]:
