@@ -1,6 +1,6 @@
 """Encode plain JSON Lines as records of the commit log, with a kernel.
 
-`rmqctl.kernels.line_encode` defines which lines are plain.
+`rmqctl.kernels.line_parse` defines which lines are plain.
 """
 
 from __future__ import annotations
