@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import cached_property, partial
-from itertools import compress, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,12 @@ from rmqctl.errors import BadRequest, ChangedSince, LayoutNotSupported, Unreadab
 from rmqctl.format import checkpoint, properties
 from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.message import Damage, Message, tags_code
-from rmqctl.logfile.mapped_file_queue import LINK_TEXT, MappedFileQueue
+from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.system.storage import Kind, Stamp
 from rmqctl.store.config import store_path
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.config_file import TOPIC_TABLE, TOPICS_CONFIG, ConfigFile, load_config, table
-from rmqctl.store.config.store_path import Layout, StorePath, is_rocksdb_name
+from rmqctl.store.config.store_path import Layout, StorePath
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, QueueKey
 from rmqctl.store.read.clock import ClockFall, LogClock, first_stored_at
 from rmqctl.store.read.commit_log import UNREADABLE, CommitLog, message_of
@@ -30,16 +30,15 @@ from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.read.index.index_database import index_in_database
 from rmqctl.store.read.index.index_service import IndexService
 from rmqctl.store.read.index.tag_index import tags_are_indexed
+from rmqctl.store.read.store_folders import StoreFolders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.format.cq_unit import CqUnit
-    from rmqctl.logfile.system.plain_folders import PlainFile
     from rmqctl.logfile.system.storage import Storage
 
 Fingerprint = tuple[tuple[str, Stamp | None], ...]
-QUEUE_ID_DIGITS_MAX = 10
 
 
 class ReadOnlyStore:
@@ -68,16 +67,15 @@ class ReadOnlyStore:
         self.storage = self.path.storage
         self.foreign: list[Damage] = []
         self.conflicting_queues: list[QueueKey] = []  # batch queues of a topic that also has consume queues
-        self._unread: set[tuple[str, ...]] = set()
+        self.folders = StoreFolders(self.path, self.foreign)
         try:
             log_files = MappedFileQueue(self.storage, self.path.commitlogs, self.conf.commitlog_file_size)
         except OSError as error:
             raise Unreadable(f"cannot be read: {error.strerror}", path=str(error.filename or root)) from error
         self.foreign += log_files.foreign
-        self.foreign += self._top_level_problems()
+        self.foreign += self.folders.top_level_problems(has_log_paths=bool(self.conf.commitlog_paths))
         self.commit_log = CommitLog(log_files, self.path.entries_in)
         self._configs: dict[str, ConfigFile] = {}
-        self._topic_names: dict[str, dict[str, None]] = {}  # by queue folder, in the order of the names
         self._topic_queues: dict[str, dict[QueueKey, UnitQueue]] = {}
 
     @cached_property
@@ -87,8 +85,8 @@ class ReadOnlyStore:
         As in a broker, all consume queues come before the batch consume queues. They are found by listing folders:
         topic names in messages are never used in paths.
         """
-        plain_topics = self._topics_in(store_path.CONSUMEQUEUE)  # first, as its findings come first
-        batch_topics = self._topics_in(store_path.BATCHCONSUMEQUEUE)
+        plain_topics = self.folders.topics_in(store_path.CONSUMEQUEUE)  # first, as its findings come first
+        batch_topics = self.folders.topics_in(store_path.BATCHCONSUMEQUEUE)
         found: dict[QueueKey, UnitQueue] = {}
         for topic in (*plain_topics, *batch_topics):
             found.update(self.topic_queues(topic))
@@ -102,9 +100,9 @@ class ReadOnlyStore:
         Only the topic's folders are listed, and only by the first call.
         """
         if topic not in self._topic_queues:
-            found = self._files_of(store_path.CONSUMEQUEUE, topic, self.conf.consumequeue_file_size)
+            found = self.folders.files_of(store_path.CONSUMEQUEUE, topic, self.conf.consumequeue_file_size)
             plain = {(topic, queue_id): ConsumeQueue(topic, queue_id, files) for queue_id, files in found}
-            found = self._files_of(store_path.BATCHCONSUMEQUEUE, topic, self.conf.batchconsumequeue_file_size)
+            found = self.folders.files_of(store_path.BATCHCONSUMEQUEUE, topic, self.conf.batchconsumequeue_file_size)
             batch = {(topic, queue_id): BatchConsumeQueue(topic, queue_id, files) for queue_id, files in found}
             self.conflicting_queues += batch if plain else ()
             self._topic_queues[topic] = {**batch, **plain}
@@ -129,7 +127,7 @@ class ReadOnlyStore:
     @property
     def queue_topics(self) -> set[str]:
         """Return the topics that have a folder for their queues, even without a queue."""
-        return {*self._topics_in(store_path.CONSUMEQUEUE), *self._topics_in(store_path.BATCHCONSUMEQUEUE)}
+        return {*self.folders.topics_in(store_path.CONSUMEQUEUE), *self.folders.topics_in(store_path.BATCHCONSUMEQUEUE)}
 
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
@@ -170,8 +168,8 @@ class ReadOnlyStore:
         part, size = store_path.CONSUMEQUEUE_EXT, self.conf.consumequeue_ext_file_size
         return {
             (topic, queue_id): ConsumeQueueExt(files)
-            for topic in self._topics_in(part)
-            for queue_id, files in self._files_of(part, topic, size)
+            for topic in self.folders.topics_in(part)
+            for queue_id, files in self.folders.files_of(part, topic, size)
         }
 
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
@@ -184,21 +182,15 @@ class ReadOnlyStore:
         if queue_id is not None and known is not None:
             return False
         return any(
-            self._is_unread(part, topic, queue_id) for part in (store_path.CONSUMEQUEUE, store_path.BATCHCONSUMEQUEUE)
+            self.folders.is_unread(part, topic, queue_id)
+            for part in (store_path.CONSUMEQUEUE, store_path.BATCHCONSUMEQUEUE)
         )
 
     def is_extension_unread(self, topic: str, queue_id: int) -> bool:
         """Return whether a queue may have an extension that could not be read."""
-        return (topic, queue_id) not in self.extensions and self._is_unread(
+        return (topic, queue_id) not in self.extensions and self.folders.is_unread(
             store_path.CONSUMEQUEUE_EXT, topic, queue_id
         )
-
-    def _is_unread(self, part: str, topic: str, queue_id: int | None) -> bool:
-        if (part,) in self._unread or (part, topic) in self._unread:
-            return True
-        if queue_id is None:
-            return any(unread[:2] == (part, topic) for unread in self._unread)
-        return (part, topic, str(queue_id)) in self._unread
 
     @cached_property
     def index(self) -> IndexService:
@@ -208,11 +200,11 @@ class ReadOnlyStore:
             index = IndexService(self.storage, folder, self.conf.index_slots)
         except OSError as error:
             raise Unreadable(f"cannot be read: {error.strerror}", path=str(folder)) from error
-        self.foreign += [self._not_ours(path, kind) for path, kind in index.foreign]
+        self.foreign += [self.folders.not_ours(path, kind) for path, kind in index.foreign]
         try:
             index.database = index_in_database(self.path, self.conf, has_files=bool(index.files))
         except OSError as error:
-            self._cannot_be_read(self.path.part(store_path.SIGN_OF_5_4), error)
+            self.folders.cannot_be_read(self.path.part(store_path.SIGN_OF_5_4), error)
         return index
 
     @cached_property
@@ -233,7 +225,7 @@ class ReadOnlyStore:
             queue.queue.refresh()
             return
         folder = self.path.part(store_path.CONSUMEQUEUE) / key[0] / str(key[1])
-        files = self._files(str(folder), self.conf.consumequeue_file_size)
+        files = self.folders.files(str(folder), self.conf.consumequeue_file_size)
         if files is not None:
             self.topic_queues(key[0])[key] = self.queues[key] = ConsumeQueue(*key, files)
 
@@ -433,103 +425,6 @@ class ReadOnlyStore:
             queue.queue.close()
         if "index" in opened:
             self.index.close()
-
-    def _top_level_problems(self) -> list[Damage]:
-        """Return the problems in the store's top folder.
-
-        These are a commit log folder that does not exist, a link out of the store, a folder in place of a file such as
-        the checkpoint, and a file in place of the folder config.
-        """
-        missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
-        hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
-        own = self.path.part(store_path.COMMITLOG)
-        if missing and self.conf.commitlog_paths and self.storage.entry(own).kind is Kind.DIRECTORY:
-            hint = "that of this store exists: leave out --broker-conf, or storePathCommitLog in a copy of it"
-        told = [
-            Damage("log-missing", 0, 0, f"there is no such commit log folder; {hint}", path=self.storage.display(path))
-            for path in missing
-        ]
-        kinds = dict.fromkeys(store_path.SINGLE_FILES, Kind.FILE) | {store_path.CONFIG: Kind.DIRECTORY}
-        entries = [(self.storage.entry(self.path.part(part)), kind) for part, kind in kinds.items()]
-        links = [(path, Kind.LINK_OUT) for path in self.path.linked_parts]
-        if (self.path.part(store_path.ROCKSDB_FOLDER), Kind.LINK_OUT) in links:
-            self._leave_unread(self.path.part(store_path.CONSUMEQUEUE))
-        others = [(entry.path, entry.kind) for entry, kind in entries if entry.kind not in (kind, Kind.MISSING)]
-        return told + [self._not_ours(*pair) for pair in (*others, *links)]
-
-    def _topics_in(self, part: str) -> dict[str, None]:
-        if part not in self._topic_names:
-            self._topic_names[part] = dict.fromkeys(self._folder_names(str(self.path.part(part))))
-        return self._topic_names[part]
-
-    def _files_of(self, part: str, topic: str, configured: int | None) -> Iterator[tuple[int, MappedFileQueue]]:
-        """Add what belongs to no queue in the topic's folder to `foreign`."""
-        if topic not in self._topics_in(part):
-            return
-        folder = f"{self.path.part(part)}/{topic}"
-        names = self._folder_names(folder)
-        are_queues = [_is_queue_id(name) for name in names]
-        plain = self.storage.plain_folders(folder, [*compress(names, are_queues)])
-        for name, is_queue in zip(names, are_queues, strict=True):
-            if not is_queue:
-                self.foreign.append(self._not_ours(Path(folder, name), Kind.DIRECTORY))
-                continue
-            files = self._files(f"{folder}/{name}", configured, next(plain))
-            if files is not None:
-                yield int(name), files
-
-    def _folder_names(self, text: str) -> list[str]:
-        """Add all other entries of the folder to `foreign`."""
-        try:
-            entries = self.storage.kinds(text)
-            is_link_out = not entries and self.storage.entry(Path(text)).kind is Kind.LINK_OUT
-        except OSError as error:
-            self._cannot_be_read(Path(text), error)
-            return []
-        if is_link_out:
-            self.foreign.append(self._not_ours(Path(text), Kind.LINK_OUT))
-            self._leave_unread(Path(text))
-        in_rocksdb = self.path.layout in (Layout.COMBINED, Layout.ROCKSDB) and text == str(
-            self.path.part(store_path.CONSUMEQUEUE)
-        )
-        a_folder = Kind.DIRECTORY  # looked up once: a store may have 200,000 queues
-        for name, kind in [pair for pair in entries if pair[1] is not a_folder]:
-            if in_rocksdb and kind is Kind.FILE and is_rocksdb_name(name):
-                continue
-            self.foreign.append(self._not_ours(Path(text, name), kind))
-            if kind is Kind.LINK_OUT:
-                self._leave_unread(Path(text, name))
-        return [name for name, kind in entries if kind is a_folder]
-
-    def _files(
-        self, folder: str, configured: int | None = None, plain: list[PlainFile] | None = None
-    ) -> MappedFileQueue | None:
-        """Return None if the folder cannot be read; `plain` is as in MappedFileQueue."""
-        try:
-            files = MappedFileQueue(self.storage, [folder], configured, plain)
-        except OSError as error:
-            self._cannot_be_read(Path(folder), error)
-            return None
-        self.foreign += files.foreign
-        return files
-
-    def _cannot_be_read(self, folder: Path, error: OSError) -> None:
-        path = self.storage.display(folder)
-        self.foreign.append(Damage("unreadable", 0, 0, f"cannot be read: {error.strerror}", path=path))
-        self._leave_unread(folder)
-
-    def _leave_unread(self, folder: Path) -> None:
-        """Note in `_unread` that `queues` may lack queues of this folder."""
-        self._unread.add(folder.relative_to(self.path.root).parts)
-
-    def _not_ours(self, path: Path, kind: Kind) -> Damage:
-        code = "link-not-followed" if kind is Kind.LINK_OUT else "foreign-file"
-        what = LINK_TEXT if kind is Kind.LINK_OUT else f"{kind.value} that does not belong here"
-        return Damage(code, 0, 0, what, path=self.storage.display(path))
-
-
-def _is_queue_id(name: str) -> bool:
-    return name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name
 
 
 def has_key(message: Message, key: str) -> bool:
