@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import LayoutNotSupported
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.kernels import dispatch_scan, index_build, scan
@@ -31,7 +30,6 @@ from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.memory.allocate import AllocateMappedFileService
 from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
-from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.store.config import store_path
 from rmqctl.store.config.broker_conf import BrokerConf
@@ -41,8 +39,8 @@ from rmqctl.store.engine.consume_queue_store import ConsumeQueueStore
 from rmqctl.store.engine.delay_offsets import DelayOffsets
 from rmqctl.store.engine.described_log import DescribedLog, DescribedPart
 from rmqctl.store.engine.dispatcher import Dispatcher
-from rmqctl.store.engine.new_store import NewStore, is_as_created
-from rmqctl.store.engine.opening import check_layout, check_shut_down, end_of_log
+from rmqctl.store.engine.new_store import NewStore, folders_of_new
+from rmqctl.store.engine.opening import check_layout, check_shut_down, end_of_log, leave_signs, writable_storage_of
 from rmqctl.store.engine.schedule import ScheduleMessageService
 from rmqctl.store.ha.log_source import LogFiles
 from rmqctl.store.journal.journals import check_none_unfinished, in_use
@@ -117,11 +115,14 @@ class MessageStore:
         self._root = root
         self._reput_from_offset = 0
         self._described = DescribedLog()
-        self._storage = _storage_of(root, self.conf)
+        self._storage = writable_storage_of(root, self.conf)
         self._threads = threads
         self._arriving = arriving
         check_layout(ReadOnlyStore(root, conf))
-        self._lock = self._take_lock(root)
+        descriptor = self._storage.lock(root / store_path.LOCK)
+        if descriptor is None:
+            raise in_use(root)
+        self._lock = descriptor
         with ExitStack() as held:
             held.callback(self._storage.close, self._lock)
             check_none_unfinished(self._storage, root)
@@ -138,10 +139,7 @@ class MessageStore:
 
     @staticmethod
     def warm_up() -> None:
-        """Compile or load the numba kernels before a store is opened.
-
-        Otherwise, opening the store does this.
-        """
+        """Compile or load the numba kernels, which opening a store does else."""
         warm_up(scan, dispatch_scan, index_build)
 
     @classmethod
@@ -153,24 +151,10 @@ class MessageStore:
         Raises FileExistsError if `root` or a folder of the log is not empty; a store that never had a message counts as
         empty. Raises LayoutNotSupported if broker.conf asks for DLedger or for queues in RocksDB.
         """
-        if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
-            what = (
-                "broker.conf asks for DLedger or RocksDB, and rmqctl creates only stores with an ordinary log and "
-                "queues in files"
-            )
-            raise LayoutNotSupported(what, path=str(root))
-        storage = _storage_of(root, conf or BrokerConf())
-        logs = store_path.writable_commitlogs(root, conf or BrokerConf())
-        if not is_as_created(storage, root):
-            raise FileExistsError(17, "already exists and is not empty", str(root))
-        for folder in logs:
-            if storage.listing(folder):
-                raise FileExistsError(17, "already exists and is not empty", str(folder))
+        storage, logs = folders_of_new(root, conf or BrokerConf())
         new = NewStore(storage, [root, *logs])
         try:
-            _leave_signs(
-                storage, root, settings.profile
-            )  # first, so that a store of 5.x is never treated as an older store
+            leave_signs(storage, root, settings.profile)  # first: a store of 5.x is never treated as an older one
             for folder in (*logs, root / store_path.CONSUMEQUEUE, root / store_path.INDEX):
                 storage.make_folder(folder)
             created = cls(root, conf, settings=settings, geometry=geometry)
@@ -201,11 +185,10 @@ class MessageStore:
         is room. After an OSError of `flush`, `flush_log` or `dispatch`, the store accepts no more messages: the caller
         must close and recover it.
         """
-        if self.stats is None:
-            return self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
-        begin = self.stats.now()
+        begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
-        self.stats.record(begin, [result])
+        if self.stats is not None:
+            self.stats.record(begin, [result])
         return result
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
@@ -243,14 +226,11 @@ class MessageStore:
             return PutEncodedResult(len(encoded.rows) - begin, refusal, [])
         result = self._log.put_encoded(encoded, begin)
         if result.failure is None and self._described.wants(result.wrote_offset, result.end, self._reput_from_offset):
-            self._described.add(self._described_part(encoded, begin, result))
+            rows = encoded.rows[begin : begin + result.records]
+            base = result.wrote_offset - int(rows[0]["position"])
+            columns = Columns(base, result.end - base, rows, encoded.records, "")
+            self._described.add(DescribedPart(result.wrote_offset, result.end, self._builder.take(columns)))
         return result
-
-    def _described_part(self, encoded: EncodedLines, begin: int, result: PutEncodedResult) -> DescribedPart:
-        rows = encoded.rows[begin : begin + result.records]
-        base = result.wrote_offset - int(rows[0]["position"])
-        columns = Columns(base, result.end - base, rows, encoded.records, "")
-        return DescribedPart(result.wrote_offset, result.end, self._builder.take(columns))
 
     def append_to_commit_log(self, start_offset: int, data: memoryview, item: Columns | Message | Blank) -> None:
         """Append checked records from a master, and dispatch them.
@@ -269,13 +249,10 @@ class MessageStore:
         log, failure = self._log, self._failure or self._log.queue.flush_error
         if failure is None and self.running_flags is _NO_FLAGS and not log.waiting_since:
             return None
-        if failure is not None:
+        if failure is not None or not self.running_flags.is_writeable:
+            why = failure.strerror if failure is not None else repr(self.running_flags)
             return PutMessageResult(
-                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store accepts no messages: {failure.strerror}"
-            )
-        if not self.running_flags.is_writeable:
-            return PutMessageResult(
-                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store accepts no messages: {self.running_flags!r}"
+                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store accepts no messages: {why}"
             )
         if log.is_os_page_cache_busy:
             return PutMessageResult(
@@ -390,11 +367,8 @@ class MessageStore:
 
         It has all bytes that are written to a log file, flushed or not.
         """
-        queue = self._log.queue
-
-        def end() -> int:
-            return queue.committed_where if self.conf.writing.pool_size else queue.max_offset
-
+        queue, is_pooled = self._log.queue, bool(self.conf.writing.pool_size)
+        end = (lambda: queue.committed_where) if is_pooled else (lambda: queue.max_offset)
         return LogFiles(self._storage, lambda: queue.files, end, queue.file_size)
 
     def note_flushed(self) -> None:
@@ -452,12 +426,6 @@ class MessageStore:
             self._allocate.shutdown()
             self._storage.unlink(self._root / store_path.ABORT)
 
-    def _take_lock(self, root: Path) -> int:
-        descriptor = self._storage.lock(root / store_path.LOCK)
-        if descriptor is None:
-            raise in_use(root)
-        return descriptor
-
     def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None, held: ExitStack) -> None:
         before = self._before
         check_shut_down(before)
@@ -487,23 +455,20 @@ class MessageStore:
             self._arriving,
         )
         self._reput_from_offset = max(before.commit_log.min_offset, self._queues.max_physical_offset)
-        self.reader = MessageReader(ReadOnlyStore(root, self._conf_as_open()), settings.profile, self)
+        conf = before.conf._replace(
+            commitlog_file_size=self._geometry.commitlog_file_size,
+            consumequeue_file_size=self._geometry.consumequeue_file_size,
+            index_slots=self._geometry.index_slots,
+        )
+        self.reader = MessageReader(ReadOnlyStore(root, conf), settings.profile, self)
         held.callback(self.reader.close)
         abort = b""
         if self._settings.profile.writes_pid_into_abort:
-            _leave_signs(self._storage, root, self._settings.profile)
+            leave_signs(self._storage, root, self._settings.profile)
             abort = str(self._storage.process_id()).encode()
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
         self._queues.recover_topic_queue_table()
-
-    def _conf_as_open(self) -> BrokerConf:
-        sizes = self._geometry
-        return self._before.conf._replace(
-            commitlog_file_size=sizes.commitlog_file_size,
-            consumequeue_file_size=sizes.consumequeue_file_size,
-            index_slots=sizes.index_slots,
-        )
 
     def _open_log_queue(self, end: int) -> WritableMappedFileQueue:
         writing, size = self.conf.writing, self._geometry.commitlog_file_size
@@ -517,45 +482,19 @@ class MessageStore:
             self._before.commit_log.queue,
             end,
             self._allocate,
-            self._is_full,
+            lambda folder: self._storage.used_percent(folder) > DISK_SPACE_CLEAN_FORCIBLY_PERCENT,
         )
-
-    def _is_full(self, folder: Path) -> bool:
-        return self._storage.used_percent(folder) > DISK_SPACE_CLEAN_FORCIBLY_PERCENT
 
     def _open_index(self) -> IndexWriter:
-        geometry = self._geometry
-        folder = self._root / store_path.INDEX
-        slots, entries = geometry.index_slots, geometry.index_entries
-        writer = IndexWriter(
-            self._storage, folder, slots, entries, made_at=lambda _: now_ms(), on_full=self.checkpoint.set_index
-        )
+        folder, on_full = self._root / store_path.INDEX, self.checkpoint.set_index
+        slots, entries = self._geometry.index_slots, self._geometry.index_entries
+        writer = IndexWriter(self._storage, folder, slots, entries, made_at=lambda _: now_ms(), on_full=on_full)
         if self._before.index.files:
             writer.go_on_with(self._before.index.files[-1])
         return writer
 
 
 def _last_store_time(item: Columns | Message | Blank) -> int:
-    """Return the last message's store time in ms since 1970; 0 for a blank."""
     if isinstance(item, Blank):
         return 0
     return item.store_timestamp if isinstance(item, Message) else int(item.rows[-1]["store_timestamp"])
-
-
-def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
-    found = WritableStorage(root)
-    for folder in store_path.named_commitlogs(root, conf):
-        found.trust(folder)
-    return found
-
-
-def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
-    """Create the files that show which broker version uses the store.
-
-    A broker of `profile` creates them at its start: 5.x writes the previous content of `abort` into `abort.bak` (empty
-    after a clean shutdown), and 5.4 creates the folder of an empty database.
-    """
-    if profile.writes_pid_into_abort:
-        storage.replace_file(root / store_path.ABORT_BAK, b"")
-    if profile.indexes_tags:
-        storage.make_folder(root / store_path.SIGN_OF_5_4)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.errors import LayoutNotSupported
 from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqctl.logfile.system.storage import Kind, tree_of
 from rmqctl.logfile.system.writable_storage import UNFINISHED_SUFFIX
 from rmqctl.store.config import store_path
+from rmqctl.store.engine.opening import writable_storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.system.storage import Entry
     from rmqctl.logfile.system.writable_storage import WritableStorage
+    from rmqctl.store.config.broker_conf import BrokerConf
 
 
 _FOLDERS = (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX, store_path.SIGN_OF_5_4)
@@ -43,6 +46,23 @@ def _is_new(storage: WritableStorage, entry: Entry) -> bool:
     if entry.name == store_path.CHECKPOINT:
         return storage.read_start(entry.path, CHECKPOINT_FILE_SIZE + 1) == bytes(CHECKPOINT_FILE_SIZE)
     return entry.name in (*_FILES, *_UNFINISHED) or (entry.name == store_path.ABORT_BAK and not entry.size)
+
+
+def folders_of_new(root: Path, conf: BrokerConf) -> tuple[WritableStorage, list[Path]]:
+    """Return the storage of a store to be created, and the folders of its log.
+
+    Raises FileExistsError if one of them has content, and LayoutNotSupported if broker.conf asks for DLedger or for
+    queues in RocksDB.
+    """
+    if conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both:
+        what = "broker.conf asks for DLedger or RocksDB: rmqctl creates stores with an ordinary log and queues in files"
+        raise LayoutNotSupported(what, path=str(root))
+    storage, logs = writable_storage_of(root, conf), store_path.writable_commitlogs(root, conf)
+    used = [] if is_as_created(storage, root) else [root]
+    used += [folder for folder in logs if storage.listing(folder)]
+    if used:
+        raise FileExistsError(17, "already exists and is not empty", str(used[0]))
+    return storage, logs
 
 
 class NewStore:

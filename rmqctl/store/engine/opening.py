@@ -1,4 +1,4 @@
-"""The checks of a store before MessageStore writes to it."""
+"""What is checked and left in a store before MessageStore writes to it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import READ_ALL_HINT, LayoutNotSupported, NeedsRecovery, Unreadable
 from rmqctl.format.message import Damage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
-from rmqctl.store.config.store_path import CONFIG
+from rmqctl.store.config.store_path import ABORT_BAK, CONFIG, SIGN_OF_5_4, named_commitlogs
 from rmqctl.store.engine.consume_queue_store import SEE_VERIFY, check_queue
 from rmqctl.store.read.commit_log import ScanSummary, is_served
 from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
@@ -15,6 +16,10 @@ from rmqctl.store.recovery.rules import third_from_end
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
@@ -75,3 +80,23 @@ def end_of_log(store: ReadOnlyStore, threads: int) -> int:
             what, at = f"{item.code} in the log", item.physical_offset
             raise NeedsRecovery(what, path=log.path_of(at), offset=at, hint=SEE_VERIFY)
     return max(summary.end, end)
+
+
+def writable_storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
+    """Return a storage that writes in `root`, and in broker.conf's log folders."""
+    found = WritableStorage(root)
+    for folder in named_commitlogs(root, conf):
+        found.trust(folder)
+    return found
+
+
+def leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
+    """Create the files that show which broker version uses the store.
+
+    A broker of `profile` creates them at its start: 5.x writes the previous content of `abort` into `abort.bak` (empty
+    after a clean shutdown), and 5.4 creates the folder of an empty database. Raises OSError.
+    """
+    if profile.writes_pid_into_abort:
+        storage.replace_file(root / ABORT_BAK, b"")
+    if profile.indexes_tags:
+        storage.make_folder(root / SIGN_OF_5_4)
