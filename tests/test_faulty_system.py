@@ -6,12 +6,16 @@ import ast
 import random
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from rmqctl.logfile.system import writable_storage
+from rmqctl.logfile.system import new_file, writable_storage
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from tests.support.faulty_system import SECTOR_SIZE, Crashed, Fault, FaultySystem, every_fault
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 # ctypes brings pages of a mapping in, which changes nothing; stat has names for numbers
 HARMLESS_MODULES = {
@@ -30,10 +34,14 @@ HARMLESS_MODULES = {
 
 
 def test_no_other_module_touches_the_system() -> None:
-    tree = ast.parse(Path(writable_storage.__file__).read_text(encoding="utf-8"))
+    assert imported_by(new_file) - HARMLESS_MODULES == {"os"}
+    assert imported_by(writable_storage) - HARMLESS_MODULES - {new_file.__name__} == {"os", "fcntl", "mmap"}
+
+
+def imported_by(module: ModuleType) -> set[str]:
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported - HARMLESS_MODULES == {"os", "fcntl", "mmap"}
+    return imported | {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
 
 
 def replaced(root: Path) -> None:

@@ -1,8 +1,8 @@
 """An operating system that fails: at a chosen call, in a chosen way, under whatever writes through WritableStorage.
 
-It stands in for the modules `os`, `fcntl` and `mmap` of writable_storage.py, so every call that can change something is
-counted without being named, also those inside one storage method (a file that has its size and not its name yet),
-whoever made the storage.
+It stands in for the modules `os`, `fcntl` and `mmap` of writable_storage.py and new_file.py, so every call that can
+change something is counted without being named, also those inside one storage method (a file that has its size and not
+its name yet), whoever made the storage.
 
 for system in every_fault(tmp_path, Fault.NO_SPACE): # call 1 fails, then call 2, ..., until one is enough
 prepare(system.root) # a folder of its own; what is there counts as being on the disk with system:
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-from rmqctl.logfile.system import writable_storage
+from rmqctl.logfile.system import new_file, writable_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -399,8 +399,8 @@ class DeadlySystem:
 
 
 def _patch(patches: ExitStack, system: FaultySystem | DeadlySystem) -> None:
-    for module in (os, fcntl, mmap):
-        patches.enter_context(patch.object(writable_storage, module.__name__, _Module(module, system)))
+    for target, module in ((writable_storage, os), (writable_storage, fcntl), (writable_storage, mmap), (new_file, os)):
+        patches.enter_context(patch.object(target, module.__name__, _Module(module, system)))
 
 
 class _Module:

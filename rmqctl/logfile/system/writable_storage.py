@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.access import place
+from rmqctl.logfile.system.new_file import closed_on_error, create_named, create_unnamed, give_to_owner
 from rmqctl.logfile.system.storage import Entry, Kind, Stamp, Storage, entry_of, regular, within_time
 
 if TYPE_CHECKING:
@@ -111,14 +112,15 @@ class WritableStorage(Storage):
         """
         self.make_folder(path.parent)
         try:
-            descriptor = self._create_unnamed(path, size) or self._create_named(path, size)
+            with self._in(path) as (name, folder):
+                descriptor = create_unnamed(name, folder, size) or create_named(name, folder, size)
         except FileExistsError:
             blank = self._open_blank(path, size)
             if blank is None:
                 raise
             descriptor = blank
         try:
-            with _closed_on_error(descriptor):
+            with closed_on_error(descriptor):
                 self.sync_folder(path.parent)
         except OSError:
             self.remove_file(path)  # otherwise, a later attempt could not create the file
@@ -131,58 +133,6 @@ class WritableStorage(Storage):
             return descriptor
         os.close(descriptor)
         return None
-
-    def _create_named(self, path: Path, size: int) -> int:
-        with self._in(path) as (name, folder):
-            descriptor = os.open(
-                name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, place.mode_of_new_file(folder), dir_fd=folder
-            )
-            try:
-                _give(descriptor, folder)
-                os.ftruncate(descriptor, size)
-            except OSError as error:
-                os.close(descriptor)
-                os.unlink(name, dir_fd=folder)
-                raise OSError(error.errno, error.strerror, str(path)) from error
-            return descriptor
-
-    def _create_unnamed(self, path: Path, size: int) -> int | None:
-        """Create a file with O_TMPFILE, and name it when it has its full size.
-
-        None if the system does not support O_TMPFILE, or has no /proc. Raises OSError.
-        """
-        unnamed = getattr(os, "O_TMPFILE", None)
-        if unnamed is None:
-            return None
-        with self._in(path) as (name, folder):
-            try:
-                descriptor = os.open(
-                    ".", os.O_RDWR | unnamed | os.O_CLOEXEC, place.mode_of_new_file(folder), dir_fd=folder
-                )
-            except OSError as error:
-                if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
-                    return None
-                raise
-            try:
-                with _closed_on_error(descriptor):
-                    _give(descriptor, folder)
-                    os.ftruncate(descriptor, size)
-                    self._link(descriptor, name, folder)
-            except FileNotFoundError:  # no /proc
-                return None
-            return descriptor
-
-    def _link(self, descriptor: int, name: str, folder: int) -> None:
-        try:
-            # Python's `link` follows a symbolic link only if it gets a folder's descriptor; any folder will do, because
-            # the path is absolute
-            os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
-        except OSError:
-            if place.is_same_file(
-                descriptor, name, folder
-            ):  # the link may exist in spite of the error; a later attempt could not create it
-                os.unlink(name, dir_fd=folder)
-            raise
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data` at `position`."""
@@ -223,13 +173,10 @@ class WritableStorage(Storage):
 
         Otherwise the first write to each page causes a slow page fault.
         """
-        memory = ctypes.c_char.from_buffer(
-            mapping, position
-        )  # ctypes lets other threads run during the call, `mapping.madvise` does not
-        if (
-            _LIBC.madvise(ctypes.byref(memory), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
-            and ctypes.get_errno() != errno.EINVAL
-        ):
+        # ctypes lets other threads run during the call, `mapping.madvise` does not
+        memory = ctypes.c_char.from_buffer(mapping, position)
+        failed = _LIBC.madvise(ctypes.byref(memory), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+        if failed and ctypes.get_errno() != errno.EINVAL:
             raise place.with_path(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())), descriptor)
 
     def sync(self, descriptor: int) -> None:
@@ -349,8 +296,8 @@ class WritableStorage(Storage):
         except FileExistsError:
             os.unlink(name, dir_fd=folder)
             descriptor = os.open(name, flags, mode, dir_fd=folder)
-        with _closed_on_error(descriptor):
-            _give(descriptor, folder)
+        with closed_on_error(descriptor):
+            give_to_owner(descriptor, folder)
         return descriptor
 
     def add_folder(self, path: Path) -> None:
@@ -474,11 +421,11 @@ class WritableStorage(Storage):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             mode = place.mode_of_new_folder(folder) & place.FILE_MODE
             descriptor = _own_file(os.open(name, flags, mode, dir_fd=folder), path)
-            with _closed_on_error(descriptor):
+            with closed_on_error(descriptor):
                 if is_new:
-                    _give(descriptor, folder)
+                    give_to_owner(descriptor, folder)
         try:
-            with _closed_on_error(descriptor):
+            with closed_on_error(descriptor):
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
                 if is_new:
                     self.write(descriptor, 0, LOCK_CONTENT)
@@ -527,25 +474,10 @@ class WritableStorage(Storage):
         return place.strictly(path, [root for root in self._roots if root != path])
 
 
-def _give(descriptor: int, folder: int) -> None:
-    owner = place.owner_of_new(folder)
-    if owner is not None:
-        os.fchown(descriptor, *owner)
-
-
-@contextmanager
-def _closed_on_error(descriptor: int) -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        os.close(descriptor)
-        raise
-
-
 def _own_file(descriptor: int, path: Path) -> int:
     """Close the descriptor and raise OSError if rmqctl may not change it in place."""
     regular(descriptor, path)
-    with _closed_on_error(descriptor):
+    with closed_on_error(descriptor):
         _check_single_name(os.fstat(descriptor), path)
     return descriptor
 
