@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,54 +13,43 @@ import click
 
 from rmqctl.cli.output.render import is_terminal, print_lines, print_rows, remark, to_json
 from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.message_filter import FilterOptions, filter_options
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     COUNT,
     OFFSET,
-    OFFSET_RANGE,
     OUTPUTS,
     POSITIVE,
     bodies_of,
     body_options,
     note_failed_bodies,
     note_unread,
-    one_word,
     open_store,
     output_option,
     scan_options,
     scan_progress,
     store_argument,
 )
-from rmqctl.cli.shared.parsed import Parsed
-from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.message_table import message_columns
 from rmqctl.errors import outcome
-from rmqctl.format.sys_flag import TransactionType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rmqctl.forensics.dump import Dump
     from rmqctl.forensics.message_filter import Filter
-    from rmqctl.format.body.bodies import BodyMatch
     from rmqctl.format.message import Damage
     from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}
 DEFAULT_CONTEXT = 2
 
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """The options of `rmqctl dump` that are not a field of `Filter`."""
+    """The options of `rmqctl dump` besides its filter and bodies."""
 
-    topics: tuple[str, ...]
-    group: str | None
-    unconsumed: bool
-    body_match: str | None
-    charset: str | None
     limit: int | None
     tail: int | None
     around: int | None
@@ -73,17 +60,6 @@ class DumpOptions:
     def follows_from_start(self, wanted: Filter) -> bool:
         """Return whether --follow starts with records from --from-offset or --since."""
         return self.follow and self.tail is None and (wanted.from_offset, wanted.since) != (None, None)
-
-
-def _host(text: str) -> tuple[bytes, int | None]:
-    """Return the address (4 or 16 bytes), and the port or None."""
-    import ipaddress
-
-    address, _, port = text.rpartition(":") if text.count(":") == 1 or "]:" in text else (text, "", "")
-    try:
-        return ipaddress.ip_address(address.strip("[]")).packed, int(port) if port else None
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not an IP address, nor ADDRESS:PORT: BORNHOST has no host names") from error
 
 
 @click.command(
@@ -109,50 +85,7 @@ def _host(text: str) -> tuple[bytes, int | None]:
     """,
 )
 @store_argument
-@click.option(
-    "--topic", "topics", multiple=True, help="Only records of this topic. The option may be given several times."
-)
-@click.option("--queue", "queue_id", type=int, help="Only records with this queueId.")
-@click.option("--key", callback=one_word, help="Only messages with this word in their KEYS, or with this UNIQ_KEY.")
-@click.option("--tag", help="Only messages with these TAGS.")
-@click.option(
-    "--host",
-    type=Parsed("ADDRESS[:PORT]", _host),
-    help="Only messages from this producer: the IP address of BORNHOST, or ADDRESS:PORT.",
-)
-@click.option(
-    "--since",
-    type=TIME,
-    help="Only records stored at or after this time: RFC 3339 (without a zone: local time), epoch ms or s, -2h, "
-    "14:03, yesterday 14:00, last monday, yyyy-MM-dd#HH:mm:ss:SSS.",
-)
-@click.option("--until", type=TIME, help="Only records stored at or before this time.")
-@click.option(
-    "--from-offset",
-    type=OFFSET,
-    help="Begin at this physical offset. If the offset is inside a record, begin at the next record.",
-)
-@click.option("--to-offset", type=OFFSET, help="Stop before this physical offset.")
-@click.option(
-    "--queue-offset",
-    "queue_offsets",
-    type=OFFSET_RANGE,
-    help="Only messages with these queue offsets: A..B (both included), A.., ..B, or one offset.",
-)
-@click.option("--group", help="The consumer group for --unconsumed.")
-@click.option("--unconsumed", is_flag=True, help="Only messages that the consumer group in --group has not consumed.")
-@click.option(
-    "--transaction",
-    type=click.Choice(list(TRANSACTIONS)),
-    callback=lambda _, __, name: TRANSACTIONS.get(name),
-    help="Only records of this transaction kind. The kind `prepared` selects the half messages of all broker versions.",
-)
-@click.option(
-    "--body-match",
-    metavar="REGEX",
-    help="Only messages whose body matches REGEX, after decompression (zlib, lz4, zstd). With --charset, REGEX is "
-    "matched with the text in this charset.",
-)
+@filter_options
 @body_options
 @click.option("--limit", type=COUNT, help="Print at most this many records.")
 @click.option("--tail", type=POSITIVE, help="Print at most this many of the selected records, from the end of the log.")
@@ -185,9 +118,15 @@ def _host(text: str) -> tuple[bytes, int | None]:
 )
 @output_option(*OUTPUTS)
 @scan_options
-@options_in(asked=DumpOptions)
+@options_in(asked=DumpOptions, conditions=FilterOptions)
 def command(
-    store: Path, body: str | None, damaged: bool, output: str, threads: int, asked: DumpOptions, **conditions: Any
+    store: Path,
+    body: str | None,
+    damaged: bool,
+    output: str,
+    threads: int,
+    asked: DumpOptions,
+    conditions: FilterOptions,
 ) -> int:
     """Print the log's records that meet all conditions, in the order of the log.
 
@@ -197,11 +136,11 @@ def command(
     from rmqctl.forensics.dump import Dump
     from rmqctl.format.message import ROW_KEYS
 
-    wanted = _filter(asked, conditions)
-    bodies = bodies_of(body, asked.charset, default="none" if asked.body_match is not None else "utf8")
-    opened = open_store(store, log_only=not asked.unconsumed)
-    if asked.group is not None:
-        wanted = _only_unconsumed(wanted, opened, asked.group)
+    wanted = conditions.filter()
+    _check_usage(asked, conditions, wanted)
+    bodies = bodies_of(body, conditions.charset, default="none" if conditions.body_match is not None else "utf8")
+    opened = open_store(store, log_only=not conditions.unconsumed)
+    wanted = conditions.in_store(wanted, opened)
     dump = Dump(
         opened,
         wanted,
@@ -255,58 +194,14 @@ def _counted(rows: Iterable[dict[str, Any]], dump: Dump) -> Iterator[dict[str, A
         yield row
 
 
-def _filter(asked: DumpOptions, conditions: dict[str, Any]) -> Filter:
-    """Return the filter. `conditions` are the options named as its fields."""
-    from rmqctl.forensics.message_filter import Filter
-
-    wanted = Filter(topics=frozenset(asked.topics), **conditions)
-    has_condition = wanted != Filter() or asked.body_match is not None or asked.unconsumed
-    if asked.around is not None and (has_condition or asked.tail is not None or asked.follow):
+def _check_usage(asked: DumpOptions, conditions: FilterOptions, wanted: Filter) -> None:
+    if asked.around is not None and (conditions.are_given or asked.tail is not None or asked.follow):
         raise click.UsageError("--around prints every record near an offset: do not combine it with other conditions")
     of_log = (asked.around, asked.tail, wanted.from_offset, wanted.to_offset)
-    if asked.compaction and (of_log != (None,) * len(of_log) or asked.follow or asked.unconsumed):
+    if asked.compaction and (of_log != (None,) * len(of_log) or asked.follow or conditions.unconsumed):
         raise click.UsageError("--compaction prints what is not in the log: only filters by content go with it")
-    if asked.unconsumed != (asked.group is not None):
-        raise click.UsageError("--group and --unconsumed belong together: give both")
-    if asked.unconsumed and asked.follow:
+    if conditions.unconsumed and asked.follow:
         raise click.UsageError("--unconsumed prints what is in the store now: do not combine it with --follow")
-    _check_order(wanted.since, wanted.until, "--since", "--until")
-    _check_order(wanted.from_offset, wanted.to_offset, "--from-offset", "--to-offset")
-    if asked.body_match is None:
-        return wanted
-    try:
-        return replace(wanted, body=_body_match(asked.body_match, asked.charset))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise click.BadParameter(f"not a regular expression: {error}", param_hint="--body-match") from error
-
-
-def _body_match(expression: str, charset: str | None) -> BodyMatch:
-    from rmqctl.format.body.bodies import BodyMatch
-
-    return BodyMatch(expression if charset else os.fsencode(expression), charset)
-
-
-def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter:
-    """Return the filter `wanted`, limited to messages that a group has not consumed.
-
-    The filter also limits the scan to the part of the log from the first to the last unconsumed message.
-    """
-    from rmqctl.forensics.groups.unconsumed import unconsumed_places
-
-    places = unconsumed_places(store, group)
-    if not len(places):
-        remark(f"note: {group} has no message left to consume; `rmqctl lag` shows its offsets")
-    first, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
-    if wanted.from_offset is not None:
-        first = max(first, wanted.from_offset)
-    if wanted.to_offset is not None:
-        end = min(end, wanted.to_offset)
-    return replace(wanted, places=places, from_offset=first, to_offset=end)
-
-
-def _check_order(low: int | None, high: int | None, low_option: str, high_option: str) -> None:
-    if low is not None and high is not None and low > high:
-        raise click.UsageError(f"no record can match: {low_option} is after {high_option}")
 
 
 def _remark_damage(damage: Damage) -> None:
@@ -354,7 +249,7 @@ def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, wanted: Filter
     store.list_all()
     summary = dump.summary
     stopped = cut_short_by if summary.stopped == "interrupted" else summary.stopped
-    for topic in asked.topics:
+    for topic in sorted(wanted.topics):
         unknown = unknown_topic(store, topic)
         if unknown:
             remark(f"note: {unknown}")
@@ -370,7 +265,7 @@ def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, wanted: Filter
     read = f"scanned {summary.bytes_scanned} bytes: {matching}"
     remark(read if asked.compaction else f"{read}, ok up to {summary.ok_up_to}; stopped at {summary.end}: {stopped}")
     if not dump.matched and asked.compaction:
-        _remark_compacted(store, asked.topics)
+        _remark_compacted(store, sorted(wanted.topics))
     elif not dump.matched and not dump.incomplete and not asked.follow:
         _remark_range(store.commit_log, wanted)
     return int(outcome(incomplete=dump.incomplete or store.partly_read, findings=bool(dump.damages)))
