@@ -39,6 +39,7 @@ VERBS = {
     "attest": ("verbs.inspect.attest", "Check such a copy, and name what has changed, within 1 MiB."),
     "config": ("verbs.config.config", "Show topics, groups and offsets; set offsets; restore topics.json."),
     "append": ("verbs.change.append", "Append one message, or JSON Lines as dump prints them."),
+    "extract": ("verbs.change.extract", "Copy selected messages into a small store, redacted if you like."),
     "recover": ("verbs.change.recover", "Repair a store after a crash or damage; --dry-run shows its losses."),
     "heal": ("verbs.change.heal", "Bring damaged records back exactly: from their own bytes, or from a replica."),
     "truncate": ("verbs.change.truncate", "End the log at a record boundary; queues and index follow."),

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
-T = TypeVar("T")
 TAIL_RECORD_SIZE = 4096
 TAIL_GROWTH = 8
 OUT_SIZE = 4 * 1024 * 1024
@@ -92,17 +91,21 @@ class Dump:
     def rows(self, end: int | None = None) -> Iterator[Row]:
         """Yield all rows, in the order of the log, up to physical offset `end`."""
         self.warm_up(with_lines=False)
-
-        def take(columns: Columns) -> tuple[str, list[Message]]:
-            return columns.path, [columns.message(row) for row in self._wanted.rows(columns).tolist()]
-
-        for item in self._scan(take, end):
+        for item in self._scan(self._take, end):
             if isinstance(item, RecordRun):
                 path, messages = item.result
                 for message in messages:
                     yield from self._shown(message, path)
             else:
                 yield from self._rows_of(item)
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the messages of `rows`; each is valid until the next one."""
+        for item in self._scan(self._take):
+            yield from filter(None, item.result[1] if isinstance(item, RecordRun) else [self._served(item)])
+
+    def _take(self, columns: Columns) -> tuple[str, list[Message]]:
+        return columns.path, [columns.message(row) for row in self._wanted.rows(columns).tolist()]
 
     def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
         """Yield the rows as blocks of many JSON Lines.
@@ -218,11 +221,13 @@ class Dump:
             yield from self._rows_of(item)
 
     def _rows_of(self, item: ScanItem, path: str | None = None) -> list[Row]:
-        if isinstance(item, Damage):
-            whole = item.message if item.code == BAD_PHYSICAL_OFFSET else None  # a broker serves it, too
-            is_wanted = whole is not None and self._wanted.matches(whole)
-            return self._shown(item, path) if is_wanted or (self._damaged and self._wanted.touches(item)) else []
-        return self._shown(item, path) if isinstance(item, Message) and self._wanted.matches(item) else []
+        is_shown = isinstance(item, Damage) and self._damaged and self._wanted.touches(item)
+        return self._shown(item, path) if is_shown or self._served(item) is not None else []
+
+    def _served(self, item: ScanItem) -> Message | None:
+        # a broker serves a message with a wrong PHYSICALOFFSET, too
+        found = item.message if isinstance(item, Damage) and item.code == BAD_PHYSICAL_OFFSET else item
+        return found if isinstance(found, Message) and self._wanted.matches(found) else None
 
     def _shown(self, item: ScanItem, path: str | None = None) -> list[Row]:
         path = self._log.path_of(item.physical_offset) if path is None else path

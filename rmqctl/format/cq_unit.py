@@ -5,9 +5,10 @@ and size > 0:
 
 {cq}
 
-A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). The tagsCode is the hashCode of TAGS,
-in SCHEDULE_TOPIC_XXXX the delivery time in ms. If it is <= -2^31-1, it is an address in the extension (byte offset in
-the extension = address + 2^63).
+A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). `rmqctl extract --keep-offsets` fills
+places without a message with gap units (start of the log + 8, 0x7FFFFFF7, 0), which brokers pass over. The tagsCode is
+the hashCode of TAGS, in SCHEDULE_TOPIC_XXXX the delivery time in ms. If it is <= -2^31-1, it is an address in the
+extension (byte offset in the extension = address + 2^63).
 
 ConsumeQueueExt (enableConsumeQueueExt): a unit has 20 bytes, and a bitmap may follow. One with size -1 is the blank at
 the end of a file:
@@ -64,6 +65,8 @@ __doc__ = (__doc__ or "").format(cq=CQ_UNIT.table(), ext=CQ_EXT_UNIT.table(), ba
 
 DELAY_UNIT_MS = 1000  # a scheduled message's tagsCode is its store time and a delay of whole seconds
 PRE_BLANK_SIZE = 0x7FFFFFFF
+GAP_POSITION = 8  # in the log's first file; a broker adds it to the size, and must come to no more than 31 bits
+GAP_SIZE = PRE_BLANK_SIZE - GAP_POSITION
 NOT_COMPACTED = -1  # compactedOffset of a batch unit
 EXT_ADDRESS_MAX = -(2**31) - 1
 EXT_BASE = -(2**63)  # the address of an extension's first byte
@@ -91,6 +94,14 @@ class CqUnit(NamedTuple):
     def is_pre_blank(self) -> bool:
         """Return whether the unit fills the first file before the first real unit."""
         return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
+
+    @property
+    def is_gap(self) -> bool:
+        """Return whether the unit fills a place that no message of an extract has.
+
+        Its physical offset is in a log file that has only a blank.
+        """
+        return self.size == GAP_SIZE
 
     @property
     def end(self) -> int:

@@ -17,7 +17,7 @@ from zlib_ng.zlib_ng import crc32
 from rmqctl.format import crc, host
 from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.host import Host
-from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2
+from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2, Message, topic_length_size
 from rmqctl.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 
@@ -28,6 +28,8 @@ TOPIC_LENGTH_MAX_V1, TOPIC_LENGTH_MAX_V2 = 127, 32767
 PROPERTIES_LENGTH_MAX = 32767
 TOPICS_KNOWN = 4096
 _BYTE, _SHORT = struct.Struct(">b"), struct.Struct(">h")
+_V6_MASK = BORNHOST_V6 | STOREHOST_V6
+_FIELDS_OF_HEAD = Message._fields.index("body")
 
 
 class MessageExtBrokerInner(NamedTuple):
@@ -168,3 +170,21 @@ def _hosts(born: Host, store: Host) -> _Hosts:
     flags = (BORNHOST_V6 if len(born.address) == 16 else 0) | (STOREHOST_V6 if len(store.address) == 16 else 0)
     head = HEADS[flags]
     return _Hosts(flags, head.size, head.struct.pack, host.encode(born), host.encode(store))
+
+
+def ends_in_property_crc(raw: bytes) -> bool:
+    """Return whether PROPERTIES end in `__CRC32#`."""
+    return raw[-crc.PROPERTY_CRC_SIZE :].startswith(crc.PROPERTY_CRC_NAME)
+
+
+def message_bytes(message: Message, *, property_crc: bool) -> bytes:
+    """Return the record that a decoded message with changed fields makes.
+
+    `size` and `body_crc` must fit the other fields. With `property_crc`, `__CRC32#` is appended to `properties_bytes`.
+    """
+    head = HEADS[message.sys_flag & _V6_MASK].struct.pack(*message[1:_FIELDS_OF_HEAD], len(message.body))
+    topic_length = len(message.topic_bytes).to_bytes(topic_length_size(message.magic_code), "big")
+    properties_length = len(message.properties_bytes) + (crc.PROPERTY_CRC_SIZE if property_crc else 0)
+    tail = _SHORT.pack(properties_length) + message.properties_bytes
+    covered = b"".join((head, message.body, topic_length, message.topic_bytes, tail))
+    return covered + crc.property_crc(crc.masked_crc32(covered)) if property_crc else covered

@@ -174,6 +174,9 @@ def _charset(text: str) -> str:
     return name
 
 
+charset_option = click.option(
+    "--charset", type=Parsed("NAME", _charset), help="The charset of bodies that are not UTF-8 text, such as gbk."
+)
 body_options = together(
     click.option(
         "--body",
@@ -181,9 +184,7 @@ body_options = together(
         help="Show bodies. `utf8` decompresses them (zlib, lz4, zstd) and shows text; `hex` and `base64` show the "
         "stored bytes.  [default: none; utf8 with --charset]",
     ),
-    click.option(
-        "--charset", type=Parsed("NAME", _charset), help="The charset of bodies that are not UTF-8 text, such as gbk."
-    ),
+    charset_option,
 )
 
 

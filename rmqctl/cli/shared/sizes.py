@@ -35,6 +35,15 @@ def parse_size(text: str) -> int:
     return size
 
 
+def shown_size(size: int) -> str:
+    """Return a number of bytes in the unit that fits, a power of 1000: `41 KB`."""
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size} {unit}"
+        size = round(size / 1000)
+    return f"{size} GB"
+
+
 SIZE = Parsed("SIZE", parse_size)
 rate_option = click.option(
     "--max-bytes-per-second",

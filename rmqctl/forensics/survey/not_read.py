@@ -39,9 +39,10 @@ FOLDERS_MAX = 1000  # entries that are looked at to see whether a folder has byt
 NAMED = 8
 TIMER_FILES = (store_path.TIMER_LOG, store_path.TIMER_WHEEL)
 TIERED = {"tieredStore", "tiered_index_file", "tieredStoreMetadata.json"}  # the first as tieredStoreFilePath names it
-_UNNAMED = {*store_path.SINGLE_FILES, store_path.MIRROR, RECEIPTS_NAME, RMQCTL_FOLDER, store_path.CONFIG} - {
-    store_path.EPOCH_FILE
-}
+_UNNAMED = {
+    *store_path.SINGLE_FILES,
+    *(store_path.MIRROR, store_path.BROKER_CONF, RECEIPTS_NAME, RMQCTL_FOLDER, store_path.CONFIG),
+} - {store_path.EPOCH_FILE}
 _READ = {
     store_path.CONSUMEQUEUE: "queues",
     store_path.CONSUMEQUEUE_EXT: "queue extensions",

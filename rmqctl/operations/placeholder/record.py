@@ -51,7 +51,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.format import crc, host, properties
 from rmqctl.format.body.client_check import PORT_MAX, has_bad_compression, has_bad_port
 from rmqctl.format.cq_unit import DELAY_UNIT_MS, is_ext_address
-from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, properties_to_bytes, topic_field
+from rmqctl.format.encode import (
+    PROPERTIES_LENGTH_MAX,
+    ends_in_property_crc,
+    message_bytes,
+    properties_to_bytes,
+    topic_field,
+)
 from rmqctl.format.message import (
     HEADS,
     HOST_V4,
@@ -125,7 +131,7 @@ def surroundings(before: Message | None, after: Message | None, *, long_topics: 
     if first is None or last is None:
         raise ValueError("no good record is near")
     times = first.store_timestamp, max(first.store_timestamp, last.store_timestamp)
-    return Surroundings(first.store_host_bytes, *times, _ends_in_property_crc(first.properties_bytes), long_topics)
+    return Surroundings(first.store_host_bytes, *times, ends_in_property_crc(first.properties_bytes), long_topics)
 
 
 def filler_size_min(around: Surroundings) -> int:
@@ -139,7 +145,7 @@ def placeholder_message(message: Message, code: str) -> bytes:
     The frame of the message must be whole, and its unit, if the queue has one, must point to it.
     """
     # if the name __CRC32# is damaged, the property is known by its value (rmqctl.format.crc)
-    has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
+    has_crc = ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
     raw = message.properties_bytes[: -crc.PROPERTY_CRC_SIZE] if has_crc else message.properties_bytes
     kept = _whole_pairs(raw)
     replaced = _readable(message)._replace(
@@ -149,7 +155,7 @@ def placeholder_message(message: Message, code: str) -> bytes:
         # the properties keep their length: every version skips empty pairs
         padded = _replaced(kept, len(raw), code).rjust(len(raw), _SEPARATOR)
         right = replaced._replace(body_crc=crc.masked_crc32(message.body), properties_bytes=padded)
-        return _encoded(right, property_crc=has_crc)
+        return message_bytes(right, property_crc=has_crc)
     return _with_body(
         replaced._replace(sys_flag=message.sys_flag & ~_OF_THE_BODY, properties_bytes=kept), code, property_crc=has_crc
     )
@@ -302,7 +308,7 @@ def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
     replaced = _replaced(raw, min(room - 1, PROPERTIES_LENGTH_MAX - reserved), code)
     body = _body(room - len(replaced), code)
     found = message._replace(body=memoryview(body), body_crc=crc.masked_crc32(body), properties_bytes=replaced)
-    return _encoded(found, property_crc=property_crc)
+    return message_bytes(found, property_crc=property_crc)
 
 
 def _body(size: int, code: str) -> bytes:
@@ -342,16 +348,3 @@ def _whole_pairs(raw: bytes) -> bytes:
     """Leave out a last property that was only partly written."""
     written = raw.rstrip(b"\0")
     return raw if written == raw else written[: written.rfind(_SEPARATOR) + 1]
-
-
-def _ends_in_property_crc(raw: bytes) -> bool:
-    return raw[-crc.PROPERTY_CRC_SIZE :].startswith(crc.PROPERTY_CRC_NAME)
-
-
-def _encoded(message: Message, *, property_crc: bool) -> bytes:
-    head = HEADS[message.sys_flag & _V6_MASK].struct.pack(*message[1:_FIELDS_OF_HEAD], len(message.body))
-    topic_length = len(message.topic_bytes).to_bytes(topic_length_size(message.magic_code), "big")
-    properties_length = len(message.properties_bytes) + (crc.PROPERTY_CRC_SIZE if property_crc else 0)
-    tail = _SHORT.pack(properties_length) + message.properties_bytes
-    covered = b"".join((head, message.body, topic_length, message.topic_bytes, tail))
-    return covered + crc.property_crc(crc.masked_crc32(covered)) if property_crc else covered

@@ -54,6 +54,7 @@ LOCK = "lock"
 TIMER_LOG, TIMER_WHEEL = "timerlog", "timerwheel"  # of 5.x
 COMPACTION = "compaction"  # of 5.1 and later
 MIRROR = "rmqctl-mirror.json"  # `rmqctl replicate` wrote the store; no broker knows the file
+BROKER_CONF = "broker.conf"  # in a store that `rmqctl extract` wrote: its file sizes
 SINGLE_FILES = (CHECKPOINT, ABORT, ABORT_BAK, EPOCH_FILE, LOCK)
 SIGN_OF_5_4 = "rocksdbstore"  # each start of a 5.4 broker creates this folder
 ROCKSDB_FOLDER = "consumequeue_rocksdb"  # useSeparateStorePathForRocksdbCQ

@@ -80,6 +80,7 @@ class ConsumeQueueStore:
         self.batch_topics = batch_topics(before.config(TOPICS_CONFIG))
         self._queues: dict[QueueKey, ConsumeQueueWriter | BatchConsumeQueueWriter] = {}
         self.offsets: dict[QueueKey, int] = {}
+        self.gap_at: int | None = None  # of new queues
         for key, queue in before.queues.items():
             max_physical_offset = check_queue(before, key, log_end, self.batch_topics)
             self.offsets[key] = queue.max_offset
@@ -122,7 +123,9 @@ class ConsumeQueueStore:
 
     def _new_queue(self, key: QueueKey) -> ConsumeQueueWriter:
         folder, size = self._folder(store_path.CONSUMEQUEUE, key), self._geometry.consumequeue_file_size
-        return ConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size), ext=self._extension(key))
+        made = ConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size), ext=self._extension(key))
+        made.gap_at = self.gap_at
+        return made
 
     def _new_batch_queue(self, key: QueueKey) -> BatchConsumeQueueWriter:
         folder, size = self._folder(store_path.BATCHCONSUMEQUEUE, key), self._geometry.batchconsumequeue_file_size

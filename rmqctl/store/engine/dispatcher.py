@@ -117,7 +117,7 @@ class Dispatcher:
             begun = writer.queue.last is not None
             if begun and gets_no_unit(message.topic, target.queue_offset, writer.max_offset):
                 continue
-            offset = writer.max_offset if begun else target.queue_offset
+            offset = writer.max_offset if begun and writer.gap_at is None else target.queue_offset
             writer.put(offset, unit, np.array([message.store_timestamp]), extended=False)
 
     def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:

@@ -245,6 +245,13 @@ class MessageStore:
                 self._dispatcher.dispatch(described)
             self._reput_from_offset = start_offset + len(data)
 
+    def fill_gaps(self, physical_offset: int) -> None:
+        """Give places without a message a gap unit, which leads to `physical_offset`.
+
+        Only new queues get them.
+        """
+        self._queues.gap_at = physical_offset
+
     def _refusal(self) -> PutMessageResult | None:
         log, failure = self._log, self._failure or self._log.queue.flush_error
         if failure is None and self.running_flags is _NO_FLAGS and not log.waiting_since:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.format.columns import UNITS
-from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
+from rmqctl.format.cq_unit import CQ_UNIT, GAP_SIZE, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     from rmqctl.format.columns import Numbers, Rows
@@ -25,13 +25,15 @@ class ConsumeQueueWriter:
     """Appends units to one consume queue.
 
     `max_physical_offset` is the physical offset after the record of the last unit. With `ext`, tags codes are written
-    into the queue's extension, and the units have their addresses. Methods raise OSError.
+    into the queue's extension, and the units have their addresses. With `gap_at`, places that no unit was put to get
+    gap units, which lead there; without, as in a broker, later units move down. Methods raise OSError.
     """
 
     def __init__(
         self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, ext: ConsumeQueueExtWriter | None = None
     ) -> None:
         self.queue = queue
+        self.gap_at: int | None = None
         self.max_physical_offset = max_physical_offset
         self.ext = ext
 
@@ -69,15 +71,20 @@ class ConsumeQueueWriter:
         if self.ext is not None and extended:
             units = units.copy()
             units["tagsCode"] = self.ext.put(units["tagsCode"], store_timestamps)
-        filler = self._pre_blank(queue_offset) if self.queue.last is None else b""
+        filler = self._pre_blank(queue_offset) if self.queue.last is None else self._gap(queue_offset)
 
         def set_modified(file: WritableMappedFile, done: int) -> None:
-            file.set_modified(int(store_timestamps[(done - len(filler)) // CQ_UNIT.size - 1]))
+            file.set_modified(int(store_timestamps[max((done - len(filler)) // CQ_UNIT.size - 1, 0)]))
 
         data = filler + units.tobytes() if filler else units.view(np.uint8).data
         self.queue.append(data, queue_offset * CQ_UNIT.size, set_modified)
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return units
+
+    def _gap(self, queue_offset: int) -> bytes:
+        filler = np.zeros(0 if self.gap_at is None else max(queue_offset - self.max_offset, 0), UNITS)
+        filler["physicalOffset"], filler["size"] = self.gap_at or 0, GAP_SIZE
+        return filler.tobytes()
 
     def flush(self) -> None:
         """Flush the units to disk, after the extension that they have addresses of."""

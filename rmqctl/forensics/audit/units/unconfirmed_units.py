@@ -9,7 +9,8 @@ import numpy as np
 
 from rmqctl.forensics.audit.units.queue_findings import FINDINGS_MAX
 from rmqctl.format.columns import UNITS
-from rmqctl.format.cq_unit import PRE_BLANK_SIZE, CqUnit
+from rmqctl.format.cq_unit import GAP_POSITION, PRE_BLANK_SIZE, CqUnit
+from rmqctl.format.message import Blank
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.dispatch.dispatch_rules import DispatchTarget, queue_destinations
 
@@ -147,7 +148,7 @@ class UnconfirmedUnits:
             code = "unit-hole" if slot.queue_offset < cursor.max_offset else "unit-behind-end"
             what = f"not a unit: physicalOffset {slot.physical_offset}, size {slot.size}"
             self._findings.add_unit(code, queue, slot, what)
-        elif not (slot.is_pre_blank and rest.in_front):
+        elif not (slot.is_pre_blank and rest.in_front) and not self._is_gap(slot):
             rest.in_front = False
             if slot.physical_offset <= rest.previous:
                 self._out_of_order(queue, slot, rest.previous)
@@ -156,6 +157,11 @@ class UnconfirmedUnits:
                 self._findings.add_unit("unit-mismatch", queue, slot, f"at {at} is {self._what_is_at(at)}")
             if slot.physical_offset < self._log_start:
                 rest.previous = max(rest.previous, slot.physical_offset)  # other unconfirmed units may be wrong
+
+    def _is_gap(self, slot: CqUnit) -> bool:
+        if not slot.is_gap or slot.physical_offset != self._log_start + GAP_POSITION:
+            return False
+        return isinstance(self._store.commit_log.at(self._log_start), Blank)
 
     def _out_of_order(self, queue: UnitQueue, unit: CqUnit, previous: int) -> None:
         self._findings.add_unit("unit-order", queue, unit, f"physicalOffset {unit.physical_offset} after {previous}")

@@ -1,0 +1,1 @@
+"""A small store with selected messages of another store."""
