@@ -7,6 +7,8 @@ from pathlib import PurePath
 
 # a spreadsheet takes a text with one of these first characters for a formula
 FORMULA_SIGNS = ("=", "+", "-", "@")
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_SIZE_STEP = 1024
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -15,6 +17,16 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     `plural` is the plural of an irregular noun.
     """
     return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes for people: `512 B`, `1.2 GiB`."""
+    size = float(count)
+    for unit in _SIZE_UNITS:
+        if size < _SIZE_STEP or unit == _SIZE_UNITS[-1]:
+            break
+        size /= _SIZE_STEP
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def install_extra(extra: str) -> str:

@@ -28,6 +28,11 @@ GROUPS = row_type(
 )
 BY_BROKER, BY_TOPIC, BY_QUEUE = range(3)
 SLOTS = 1 << 16
+_JOINS = (
+    (np.add, "messages bytes body_bytes"),
+    (np.minimum, "min_size min_queue_offset first_store_timestamp"),
+    (np.maximum, "max_size max_queue_offset last_store_timestamp"),
+)
 _BY_TOPIC, _BY_QUEUE = BY_TOPIC, BY_QUEUE
 
 
@@ -104,16 +109,16 @@ class GroupTable:
     """A table that counts messages by broker, topic or queue, and by time interval.
 
     `by` is BY_BROKER, BY_TOPIC or BY_QUEUE. `interval_ms` is the length of a time interval in ms, 0 for none. Each
-    group has the number of its topic, an index of `topics`. The table has at most SLOTS groups, so memory use does not
-    grow. Only one thread at a time may use it.
+    group has the number of its topic, an index of `topics`. The table has `slots` places, a power of 2 (None: SLOTS).
+    Only one thread at a time may use it.
     """
 
-    def __init__(self, by: int, interval_ms: int) -> None:
+    def __init__(self, by: int, interval_ms: int, slots: int | None = None) -> None:
         self.topics = TextTable()
         self._by = by
         self._interval_ms = interval_ms
-        self._groups = np.zeros(SLOTS, GROUPS)
-        self._most = SLOTS // 4 * 3  # in a fuller table, a search for a free slot takes long
+        self._groups = np.zeros(slots or SLOTS, GROUPS)
+        self._most = len(self._groups) // 4 * 3  # in a fuller table, a search for a free slot takes long
         self._used = 0
 
     def add(self, buffer: Bytes, rows: Rows) -> list[Rows]:
@@ -146,10 +151,29 @@ class GroupTable:
 
     def taken(self) -> Rows:
         """Return all groups of the table (GROUPS), and empty the table."""
-        found: Rows = self._groups[self._groups["messages"] > 0]
-        self._groups[:] = 0
+        slots = np.flatnonzero(self._groups["messages"])
+        found: Rows = self._groups[slots]
+        self._groups[slots] = np.zeros(1, GROUPS)
         self._used = 0
         return found
+
+
+def merged(groups: Rows) -> Rows:
+    """Return rows of GROUPS with one row for each topic, queueId and interval.
+
+    They are sorted by these three.
+    """
+    keys = [groups[name] for name in ("timestamp", "queue_id", "topic")]
+    order = np.lexsort(keys)
+    groups = groups[order]
+    begins = np.ones(len(groups), np.bool_)
+    begins[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    starts = np.flatnonzero(begins)
+    found = groups[starts]
+    for join, names in _JOINS:
+        for name in names.split() if len(groups) else ():
+            found[name] = join.reduceat(groups[name], starts)
+    return found
 
 
 def warm_up() -> None:

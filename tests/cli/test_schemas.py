@@ -92,6 +92,7 @@ def test_a_key_has_one_kind_of_value_in_all_documents() -> None:
                 kinds[name].add(kind)
     # scripts rely on both: repairs count what they lose, and heal lists what does not come back
     assert kinds.pop("lost") == {"object", "array"}
+    assert kinds.pop("parts") == {"object", "array"}  # du gives bytes by part, info describes each
     assert {name for name, found in kinds.items() if len(found) > 1} == set(), kinds
 
 
@@ -111,6 +112,7 @@ INSPECTIONS = (
     ("recover", "--keep-going", "--dry-run"),
     ("truncate", "--dirty", "--dry-run"),
     ("heal", "--dry-run"),
+    ("du", "--by", "hour"),
     ("rebuild", "all", "--dry-run"),
     ("clean", "--keep-files", "1", "--dry-run"),
 )

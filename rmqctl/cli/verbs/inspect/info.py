@@ -7,14 +7,18 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_fields, print_table
-from rmqctl.cli.shared.options import note_unfinished_change, open_store, output_option, store_argument
+from rmqctl.cli.output.render import print_document, print_fields, print_table, remark
+from rmqctl.cli.shared.options import (
+    note_unfinished_change,
+    open_store,
+    output_option,
+    store_argument,
+    target_words,
+)
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import ExitCode
-from rmqctl.text import counted, quoted
+from rmqctl.text import counted, quoted, size_text
 
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-UNIT_STEP = 1024
 EPOCHS_SHOWN = 8
 QUEUES_IN = {
     "DLedger": "files; the log is a DLedger group's",
@@ -55,6 +59,7 @@ def command(store: Path, output: str) -> int:
             print()
             rows = [[topic["topic"], topic["queueCount"], topic["messages"]] for topic in document["topics"]]
             print_table(["TOPIC", "QUEUES", "MESSAGES"], rows)
+            remark(f"`rmqctl du {target_words(store)}` shows the bytes of each topic")
     note_unfinished_change(opened)
     return int(ExitCode.PARTIAL if opened.partly_read or not opened.path.reads_queues else ExitCode.CLEAN)
 
@@ -75,8 +80,8 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         (
             "commit log",
             (
-                f"{counted(log['fileCount'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on "
-                "disk"
+                f"{counted(log['fileCount'], 'file')} of {size_text(log['fileSize'])}, "
+                f"{size_text(log['allocatedBytes'])} on disk"
             ),
         ),
         ("  offsets", f"{log['minPhyOffset']} .. {log['maxPhyOffset']}"),
@@ -88,9 +93,9 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
             "consume queues",
             of_topics
             if document["layout"] == "RocksDB"
-            else f"{of_topics}, {counted(queues['fileCount'], 'file')}, {_bytes(queues['allocatedBytes'])} on disk",
+            else f"{of_topics}, {counted(queues['fileCount'], 'file')}, {size_text(queues['allocatedBytes'])} on disk",
         ),
-        ("index", f"{counted(index['fileCount'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
+        ("index", f"{counted(index['fileCount'], 'file')}, {size_text(index['allocatedBytes'])} on disk"),
         *_checkpoint_fields(document["checkpoint"]),
         *_timer_fields(document["timer"]),
         *_controller_fields(document["controller"]),
@@ -159,12 +164,3 @@ def _fall(fall: dict[str, Any]) -> str:
 
 def _moment(time: str | None, raw: int | None) -> str:
     return "none" if not raw else f"{time or 'no date'} ({raw})"
-
-
-def _bytes(count: int) -> str:
-    size = float(count)
-    for unit in UNITS:
-        if size < UNIT_STEP or unit == UNITS[-1]:
-            break
-        size /= UNIT_STEP
-    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"

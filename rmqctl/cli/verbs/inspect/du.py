@@ -1,0 +1,101 @@
+"""`rmqctl du`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_document, remark
+from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import kept
+from rmqctl.cli.shared.options import (
+    note_unread,
+    open_store,
+    output_option,
+    scan_options,
+    scan_progress,
+    store_argument,
+)
+from rmqctl.cli.shared.verb import STORE_VERB, Verb
+from rmqctl.cli.views.inspect.du_view import print_space
+from rmqctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.space.space import By
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=STORE_VERB,
+    examples="""
+        # which topic fills the disk
+        rmqctl du /data/rocketmq/store
+        # when the disk is full, and what expiry takes from groups that are behind
+        rmqctl du store --broker-conf /etc/rocketmq/broker.conf
+        # how much came on each day
+        rmqctl du store --by day
+        # which group's unread messages take the most
+        rmqctl du store --by group
+        # the five largest topics
+        rmqctl du store -o json | jq '.topics[:5]'
+    """,
+)
+@store_argument
+@click.option(
+    "--by",
+    type=click.Choice(("topic", "queue", "day", "hour", "group")),
+    default="topic",
+    help="Show rows of these in the place of topics. Days and hours are UTC, by store time; the bytes of a group are "
+    "those of messages that it has not consumed.",
+)
+@output_option("table", "json")
+@scan_options
+def command(store: Path, by: By, output: str, threads: int) -> int:
+    """Show what takes the space of a store, by topic, and when the disk will be full.
+
+    `bytes` of a topic are those of its whole messages in the log; the rest of the store is accounted for, too: the ends
+    of log files, what no message has been written to, damage, queues, index, configuration, and anything else below
+    STORE. SHARE is a topic's part of all messages' bytes. `a day` is the average from the log's first message to its
+    last, with the units of queues and the entries of the index.
+
+    A dead queue has no message left in the log, or a topic that topics.json does not list.
+
+    With --broker-conf, `du` plays the time to come by a broker's rules, as `clean` has them: when the disk is so full
+    that a broker deletes files before fileReservedTime or takes no more messages, how much the log needs for
+    fileReservedTime, and which messages expire unread if their group consumes nothing until then.
+    """
+    from rmqctl.forensics.space.space import Space
+
+    opened = open_store(store)
+    space = Space(opened, by)
+    warmed_up(space.log.warm_up)
+    with opened.storage.keeping_small_files(), scan_progress(opened, "du"):
+        document: dict[str, Any] = {"store": str(store)} | space.document(threads)
+    if kept("broker_conf") is not None:
+        document["forecast"] = _forecast(opened, document["bytesPerDay"])
+    if output == "json":
+        print_document("du", document)
+    else:
+        print_space(document, by)
+    note_unread(opened)
+    incomplete = opened.partly_read or space.log.summary.incomplete or not opened.path.reads_queues
+    return int(ExitCode.PARTIAL if incomplete else ExitCode.CLEAN)
+
+
+def _forecast(store: ReadOnlyStore, growth: int | None) -> dict[str, Any]:
+    from rmqctl.forensics.groups.lag import Lag
+    from rmqctl.forensics.space.unread import unread
+    from rmqctl.operations.clean.forecast import forecast, losses
+    from rmqctl.store.read.version_guess import guess_profile
+
+    if growth is None:
+        remark("note: the log is shorter than an hour, which does not say how much comes in a day: 0 is assumed")
+    found = forecast(store, guess_profile(store), growth or 0, time.time_ns() // 1_000_000)
+    lag = Lag(store, counts_delayed=False)
+    for problem in lag.problems:
+        remark(problem)
+    return found.to_json(losses(store, found.deleted, unread(store, lag)))

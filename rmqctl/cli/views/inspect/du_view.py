@@ -1,0 +1,165 @@
+"""The output of `rmqctl du` for people."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.cli.output.render import print_fields, print_line_of_text, print_table
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.text import counted, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqctl.forensics.space.space import By
+
+Row = dict[str, Any]
+ROWS_SHOWN, NAMED, LOSSES_SHOWN = 30, 3, 10
+BAR, BAR_WIDTH = "▏▎▍▌▋▊▉█", 12
+DAY_MS = 86_400_000
+_UNWRITTEN = {
+    "blankBytes": "ends of log files",
+    "damagedBytes": "damaged",
+    "headerBytes": "DLedger's headers",
+    "unwrittenBytes": "log files, not written yet",
+}
+_PARTS = {"consumequeue": "queues", "index": "index", "config": "config"}
+
+
+def print_space(document: Row, by: By) -> None:
+    """Print the document of `rmqctl du`, the answer first."""
+    print_line_of_text(_verdict(document))
+    print()
+    _print_rows(document, by)
+    print()
+    print_fields(_rest(document))
+    forecast = document["forecast"]
+    if forecast and forecast["unread"]:
+        print()
+        print_line_of_text("expires unread, unless it is consumed before:")
+        rows = [
+            [one["group"], _number(one["messages"]), size_text(one["bytes"]), one["deleteTime"]]
+            for one in forecast["unread"][:LOSSES_SHOWN]
+        ]
+        print_table(["GROUP", "MESSAGES", "BYTES", "AT"], _right(rows, 1, 2))
+
+
+def _verdict(document: Row) -> str:
+    said = [f"{size_text(document['allocatedBytes'])} on disk"]
+    first = next(iter(document["topics"]), None)
+    in_log = document["commitLog"]["recordBytes"]
+    if first and in_log:
+        said.append(f"{first['topic']} takes {_percent(first['bytes'], in_log)} of the messages' bytes")
+    growth, forecast = document["bytesPerDay"], document["forecast"]
+    a_day = f"{size_text(growth)} a day" if growth is not None else "too short a log to say how much comes in a day"
+    if forecast is None:
+        said.append(a_day)
+    elif forecast["fullTimestamp"] is None:
+        said.append(f"the disk does not fill at {a_day}" if growth is not None else a_day)
+    else:
+        days = max(forecast["fullTimestamp"] - time.time_ns() // 1_000_000, 0) / DAY_MS
+        said.append(f"full in {counted(round(days), 'day')} at {a_day}")
+    return "; ".join(said)
+
+
+def _print_rows(document: Row, by: By) -> None:
+    whole = document["commitLog"]["recordBytes"] or 1
+    if by == "group":
+        heads = ["GROUP", "UNREAD", "BYTES", "SHARE", "RETRIES", "DEAD LETTERS"]
+        cells = [
+            [row["group"], *_counts(row, whole), size_text(row["retryBytes"]), size_text(row["deadLetterBytes"])]
+            for row in document["groups"]
+        ]
+        _print_cells(heads, cells, 1, 2, 4, 5)
+    elif by == "queue":
+        cells = [[row["topic"], row["queueId"], *_counts(row, whole)] for row in document["queues"]]
+        _print_cells(["TOPIC", "QUEUE", "MESSAGES", "BYTES", "SHARE"], cells, 1, 2, 3)
+    elif by in ("day", "hour"):
+        cells = [[_when(row["time"], by), *_counts(row, whole)] for row in document[f"{by}s"]]
+        _print_cells([by.upper(), "MESSAGES", "BYTES", "SHARE"], cells, 1, 2)
+    else:
+        topics = sorted(document["topics"], key=lambda row: bool(row["system"]))  # keeps the largest first
+        cells = [
+            [row["topic"], *_counts(row, whole), row["bytesPerDay"] and size_text(row["bytesPerDay"])] for row in topics
+        ]
+        _print_cells(["TOPIC", "MESSAGES", "BYTES", "SHARE", "A DAY"], cells, 1, 2, 4)
+
+
+def _counts(row: Row, whole: int) -> list[str]:
+    share = f"{_percent(row['bytes'], whole):>5} {_bar(row['bytes'] / whole)}"
+    return [_number(row["messages"]), size_text(row["bytes"]), share]
+
+
+def _print_cells(heads: list[str], cells: list[list[Any]], *numbers: int) -> None:
+    shown = cells[:ROWS_SHOWN] if len(cells) > ROWS_SHOWN + 1 else cells
+    print_table(heads, _right(shown, *numbers))
+    if len(shown) < len(cells):
+        print_line_of_text(f"and {len(cells) - len(shown)} more: -o json has all of them")
+
+
+def _rest(document: Row) -> Iterable[tuple[str, str]]:
+    for key, name in _UNWRITTEN.items():
+        if document["commitLog"][key]:
+            yield name, size_text(document["commitLog"][key])
+    for key, name in _PARTS.items():
+        yield name, size_text(document["parts"][key])
+    others = [f"{one['path']} {size_text(one['bytes'])}" for one in document["otherParts"] if one["bytes"]]
+    if others:
+        yield "other", ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED} more" if len(others) > NAMED else "")
+    if document["largest"]:
+        largest = [
+            f"{size_text(one['size'])} in {one['topic']} at {one['physicalOffset']}"
+            for one in document["largest"][:NAMED]
+        ]
+        yield "largest messages", ", ".join(largest)
+    dead = document["deadQueues"]
+    if dead:
+        named = ", ".join(f"{row['topic']} {row['queueId']} ({_why_dead(row)})" for row in dead[:NAMED])
+        more = f" and {len(dead) - NAMED} more" if len(dead) > NAMED else ""
+        yield "dead queues", f"{size_text(sum(row['bytes'] for row in dead))} in {len(dead)}: {named}{more}"
+    yield from _forecast_fields(document["forecast"])
+
+
+def _forecast_fields(forecast: Row | None) -> Iterable[tuple[str, str]]:
+    if forecast is None:
+        return
+    yield "disk", f"{size_text(forecast['diskUsedBytes'])} of {size_text(forecast['diskBytes'])} used"
+    if forecast["keptBytes"] is not None and forecast["bytesPerDay"]:
+        yield "retention", f"{forecast['reservedHours']} h at this rate are {size_text(forecast['keptBytes'])}"
+    if forecast["fullTimestamp"] is not None:
+        early = f"files younger than {forecast['reservedHours']} h are deleted"
+        what = early if forecast["deletesEarly"] else "a broker takes no messages"
+        yield "full", f"from {rfc3339(forecast['fullTimestamp'])} on, {what}"
+
+
+def _why_dead(row: Row) -> str:
+    why = [] if row["messages"] else ["no message left"]
+    return ", ".join([*why, *([] if row["listed"] else ["no topic"])])
+
+
+def _when(moment: str | None, by: By) -> str:
+    return (moment[:10] if by == "day" else f"{moment[:10]} {moment[11:16]}") if moment else "no date"
+
+
+def _percent(part: int, whole: int) -> str:
+    percent = 100 * part / whole
+    return "< 1 %" if 0 < percent < 1 else f"{percent:.0f} %"
+
+
+def _bar(share: float) -> str:
+    eighths = round(share * BAR_WIDTH * 8)
+    return BAR[-1] * (eighths // 8) + (BAR[eighths % 8 - 1] if eighths % 8 else "")
+
+
+def _number(count: int) -> str:
+    return f"{count:,}"
+
+
+def _right(rows: list[list[Any]], *columns: int) -> list[list[Any]]:
+    """Return the rows with these columns padded, so that numbers end below each other."""
+    widths = {at: max((len(str(row[at] or "")) for row in rows), default=0) for at in columns}
+    return [
+        [str("" if cell is None else cell).rjust(widths[at]) if at in widths else cell for at, cell in enumerate(row)]
+        for row in rows
+    ]

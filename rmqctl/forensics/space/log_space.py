@@ -1,0 +1,198 @@
+"""Count the bytes of the commit log: messages by topic, queue and time, blanks, damage, and what holds nothing.
+
+It takes one pass by several threads. Each record run is counted by itself, because a run that was read from a wrong
+place is thrown away (`parallel_scan.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqctl.format.message import BAD_BODY_CRC, Blank, Message
+from rmqctl.kernels import group_scan, scan
+from rmqctl.kernels.group_scan import BY_BROKER, BY_QUEUE, BY_TOPIC, GROUPS, GroupTable, merged
+from rmqctl.kernels.row_scan import topic_of
+from rmqctl.kernels.warm_up import runs_plain, warm_up
+from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER
+from rmqctl.store.read.commit_log import NO_BLANK, NOT_READ, ScanSummary
+from rmqctl.store.read.file_scan import RecordRun
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Rows
+    from rmqctl.logfile.column_reader import Columns
+    from rmqctl.store.read.commit_log import CommitLog
+    from rmqctl.store.read.file_scan import ScanItem
+
+LARGEST = 10
+SLOTS_A_RUN = 1 << 12  # a larger table would not stay in the cache
+PENDING_MAX = 64  # counted runs that wait to be added up
+DATED = range(4_102_444_800_000)  # ms, up to the year 2100: other store times are in one interval, with NO_DATE
+NO_DATE = -1
+
+
+class Large(NamedTuple):
+    """One of the largest messages."""
+
+    size: int  # bytes
+    physical_offset: int
+    topic: bytes
+
+
+class _Counted(NamedTuple):
+    """The counts of one record run."""
+
+    texts: list[bytes]  # the topics by their numbers in `groups`
+    known: list[int]  # the numbers in LogSpace of the first of them; only the thread that adds up uses it
+    groups: Rows  # of GROUPS, by topic or queue
+    intervals: Rows  # of GROUPS, of all topics
+    largest: list[Large]
+    first_ms: int  # the store time of the first message
+    last_ms: int
+
+
+class LogSpace:
+    """What takes the bytes of `log`.
+
+    `groups` counts messages by topic, with `by_queue` by topic and queue, as rows of GROUPS; `topics` has the topics by
+    their numbers. With `interval_ms`, `intervals` counts the messages of all topics by store time. A message with a
+    damaged body counts as a message.
+    """
+
+    def __init__(self, log: CommitLog, *, by_queue: bool = False, interval_ms: int = 0) -> None:
+        self._log = log
+        self._by = BY_QUEUE if by_queue else BY_TOPIC
+        self._interval_ms = interval_ms
+        self._local = threading.local()
+        self._numbers: dict[str, int] = {}
+        self._pending: list[Rows] = []
+        self._pending_intervals: list[Rows] = []
+        self._end = log.min_offset
+        self.summary = ScanSummary()
+        self.blank_bytes = self.damaged_bytes = self.header_bytes = 0
+        self.largest: list[Large] = []
+        self.first_ms: int | None = None  # the store time of the log's first message
+        self.last_ms: int | None = None
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics by their numbers; bytes that are not UTF-8 are U+FFFD."""
+        return list(self._numbers)
+
+    @property
+    def groups(self) -> Rows:
+        """The counts of messages by topic or queue."""
+        return _joined(self._pending)
+
+    @property
+    def intervals(self) -> Rows:
+        """The counts of messages by store time, with NO_DATE for times out of DATED."""
+        return _joined(self._pending_intervals)
+
+    def warm_up(self) -> None:
+        """Compile or load the kernels, unless the log is small."""
+        warm_up(scan, group_scan, size=self._log.queue.allocated)
+
+    def run(self, threads: int) -> None:
+        """Count the whole log."""
+        self.warm_up()
+        for item in self._log.scan_columns(self.summary, self._take, threads=threads, check_bodies=False):
+            if self._log.has_entries and self._starts_behind_header(item):
+                self.header_bytes += ENTRY_HEADER.size
+            self._end = item.end
+            if isinstance(item, RecordRun):
+                self._add(item.result)
+            elif isinstance(item, Blank):
+                self.blank_bytes += item.size
+            elif isinstance(item, Message):
+                self._add(self._of_messages([item]))
+            elif item.code == BAD_BODY_CRC and item.message is not None:
+                self._add(self._of_messages([item.message]))
+            elif item.code not in NOT_READ - {"unreadable"} and item.code != NO_BLANK:
+                self.damaged_bytes += item.size
+
+    def _starts_behind_header(self, item: ScanItem | RecordRun) -> bool:
+        file = self._log.queue.find(item.physical_offset)
+        begin = max(self._end, file.file_from_offset) if file is not None else self._end
+        return item.physical_offset - begin == ENTRY_HEADER.size
+
+    def _take(self, columns: Columns) -> _Counted:
+        if runs_plain(group_scan):
+            return self._of_messages([columns.message(row) for row in range(len(columns.rows))])
+        if not hasattr(self._local, "tables"):
+            self._local.known = []
+            self._local.tables = (
+                GroupTable(self._by, 0, SLOTS_A_RUN),
+                GroupTable(BY_BROKER, self._interval_ms, SLOTS_A_RUN),
+            )
+        tables: tuple[GroupTable, GroupTable] = self._local.tables
+        groups, intervals = (
+            np.concatenate([*table.add(columns.buffer, columns.rows), table.taken()]) if used else _NOTHING
+            for table, used in zip(tables, (True, self._interval_ms), strict=True)
+        )
+        first, last = (int(columns.rows[row]["store_timestamp"]) for row in (0, -1))
+        least = self.largest[-1].size if len(self.largest) == LARGEST else 0
+        largest = _largest_of(columns) if groups["max_size"].max() > least else []
+        return _Counted(tables[0].topics.texts, self._local.known, groups, intervals, largest, first, last)
+
+    def _of_messages(self, messages: list[Message]) -> _Counted:
+        texts = list(dict.fromkeys(message.topic_bytes for message in messages))
+        number_of = {text: number for number, text in enumerate(texts)}
+        groups = np.array(
+            [
+                _group(one, 0, number_of[one.topic_bytes], one.queue_id if self._by == BY_QUEUE else 0)
+                for one in messages
+            ],
+            GROUPS,
+        )
+        interval = self._interval_ms
+        intervals = [_group(one, one.store_timestamp // interval * interval, 0, 0) for one in messages if interval]
+        large = sorted((Large(one.size, one.physical_offset, one.topic_bytes) for one in messages), key=_rank)
+        ends = messages[0].store_timestamp, messages[-1].store_timestamp
+        return _Counted(texts, [], merged(groups), merged(np.array(intervals, GROUPS)), large[:LARGEST], *ends)
+
+    def _add(self, counted: _Counted) -> None:
+        groups, intervals, known = counted.groups, counted.intervals, counted.known
+        for text in counted.texts[len(known) :]:
+            known.append(self._numbers.setdefault(text.decode("utf-8", "replace"), len(self._numbers)))
+        groups["topic"] = [known[number] for number in groups["topic"].tolist()]
+        _append(self._pending, groups)
+        if self._interval_ms:
+            times = intervals["timestamp"]
+            times[(times < DATED.start) | (times >= DATED.stop)] = NO_DATE
+            _append(self._pending_intervals, intervals)
+        if counted.largest:
+            self.largest = sorted([*self.largest, *counted.largest], key=_rank)[:LARGEST]
+        self.first_ms = counted.first_ms if self.first_ms is None else self.first_ms
+        self.last_ms = counted.last_ms
+
+
+_NOTHING: Rows = np.zeros(0, GROUPS)
+
+
+def _largest_of(columns: Columns) -> list[Large]:
+    sizes, base = columns.rows["size"], columns.physical_offset
+    rows = columns.rows[np.argsort(-sizes, kind="stable")[:LARGEST]]
+    return [Large(int(row["size"]), base + int(row["position"]), topic_of(columns.buffer, row)) for row in rows]
+
+
+def _group(message: Message, timestamp: int, topic: int, queue_id: int) -> tuple[int, ...]:
+    """Return a row of GROUPS for one message."""
+    ms, offset, size = message.store_timestamp, message.queue_offset, message.size
+    return timestamp, 1, size, len(message.body), offset, offset, ms, ms, topic, queue_id, size, size
+
+
+def _rank(large: Large) -> tuple[int, int]:
+    return -large.size, large.physical_offset
+
+
+def _append(pending: list[Rows], rows: Rows) -> None:
+    pending.append(rows)
+    if len(pending) > PENDING_MAX:
+        pending[:] = [_joined(pending)]
+
+
+def _joined(pending: list[Rows]) -> Rows:
+    return merged(np.concatenate([_NOTHING, *pending]))
