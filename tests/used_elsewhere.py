@@ -6,6 +6,9 @@ from typing import Any
 
 _: Any = None
 
+# programs that import rmqctl.api call it
+_.to_arrow
+
 # click calls these
 _.format_commands
 _.format_epilog

@@ -28,6 +28,7 @@ TOPICS = {
     "rmqctl-recovery": ("recover", "heal", "truncate", "rebuild", "undo", "checkpoint", "append"),
     "rmqctl-clean": ("clean",),
     "rmqctl-spark": ("job",),
+    "rmqctl-python": (),
     "rmqctl-benchmarks": (),
 }  # pages of section 7, and the verbs that refer to them
 _ITEM = re.compile(r"(-|\d+\.) ")

@@ -91,7 +91,7 @@ class Dump:
     def rows(self, end: int | None = None) -> Iterator[Row]:
         """Yield all rows, in the order of the log, up to physical offset `end`."""
         self.warm_up(with_lines=False)
-        for item in self._scan(self._take, end):
+        for item in self.scan(self._take, end):
             if isinstance(item, RecordRun):
                 path, messages = item.result
                 for message in messages:
@@ -101,7 +101,7 @@ class Dump:
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages of `rows`; each is valid until the next one."""
-        for item in self._scan(self._take):
+        for item in self.scan(self._take):
             yield from filter(None, item.result[1] if isinstance(item, RecordRun) else [self._served(item)])
 
     def _take(self, columns: Columns) -> tuple[str, list[Message]]:
@@ -114,7 +114,7 @@ class Dump:
         """
         self.warm_up(with_lines=True)
         writer = LineWriter(self._wanted, self._bodies.encoding)
-        for item in self._scan(writer.take):
+        for item in self.scan(writer.take):
             if not isinstance(item, RecordRun):
                 rows = self._rows_of(item)
                 damaged = sum("damage" in row for row in rows)
@@ -130,7 +130,8 @@ class Dump:
                 else:
                     yield piece
 
-    def _scan(self, take: Callable[[Columns], Any], end: int | None = None) -> Iterator[ScanItem | RecordRun]:
+    def scan(self, take: Callable[[Columns], Any], end: int | None = None) -> Iterator[ScanItem | RecordRun]:
+        """Yield the items of the part that can have selected messages, as a scan does."""
         start, stop = self._first_file(), self._stop(end)
         scan = self._log.scan_columns(
             self.summary, take, threads=self._threads, start=start, stop=stop, segment_size=SMALL_SEGMENT_SIZE

@@ -1,4 +1,4 @@
-"""Count the bytes of the commit log: messages by topic, queue and time, blanks, damage, and what holds nothing.
+"""Count the bytes of the commit log, those of messages by topic, queue and time.
 
 It takes one pass by several threads. Each record run is counted by itself, because a run that was read from a wrong
 place is thrown away (`parallel_scan.py`).

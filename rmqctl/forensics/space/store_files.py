@@ -22,10 +22,10 @@ _TOPIC_DEPTH = 3  # consumequeue/TOPIC/QUEUE...
 
 
 class StoreFiles:
-    """The sizes of all files of a store: below its folder, and in log folders that broker.conf names elsewhere.
+    """The sizes of all files of a store.
 
-    `parts` has the bytes of each of PARTS, and `others` those of `other` by file or folder. What cannot be read is
-    added to `foreign` of the store.
+    They are below its folder, and in log folders that broker.conf names elsewhere. `parts` has the bytes of each of
+    PARTS, and `others` those of `other` by file or folder. What cannot be read is added to `foreign` of the store.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:

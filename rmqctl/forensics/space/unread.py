@@ -1,4 +1,4 @@
-"""The messages that consumer groups have not consumed, by the log file that they are in."""
+"""The messages that consumer groups have not consumed, by log file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def unread(store: ReadOnlyStore, lag: Lag) -> dict[str, Unread]:
 
 
 def _units(queue: UnitQueue, start: int, end: int) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
-    """Yield physical offset, number of messages and their bytes for units at [start, end)."""
+    """Yield physical offsets, messages and bytes of the units at [start, end)."""
     if not isinstance(queue, ConsumeQueue):
         units = [(unit.physical_offset, unit.batch_size, unit.size) for unit in queue.units(start, end)]
         places, messages, sizes = np.array(units, np.int64).reshape(-1, 3).T

@@ -1,4 +1,4 @@
-"""When a store's disk is full, what retention keeps, and what it takes from groups that have not read it.
+"""When a store's disk is full, what retention keeps, and what expires unread.
 
 The time to come is played hour by hour: the log grows evenly, and in each hour a broker deletes files by the rules of
 CleanCommitLogService, as `expired_log.py` has them.

@@ -157,7 +157,7 @@ def _number(count: int) -> str:
 
 
 def _right(rows: list[list[Any]], *columns: int) -> list[list[Any]]:
-    """Return the rows with these columns padded, so that numbers end below each other."""
+    """Return the rows with these columns padded on the left."""
     widths = {at: max((len(str(row[at] or "")) for row in rows), default=0) for at in columns}
     return [
         [str("" if cell is None else cell).rjust(widths[at]) if at in widths else cell for at, cell in enumerate(row)]

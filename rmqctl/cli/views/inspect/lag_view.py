@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.output.render import print_columns, print_document, print_rows
 from rmqctl.errors import ExitCode, outcome
+from rmqctl.forensics.groups.document import document
 from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rmqctl.forensics.groups.lag import Bound, GroupLag, Lag, Oldest, QueueLag
+    from rmqctl.forensics.groups.lag import Bound, Lag, QueueLag
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
@@ -47,60 +48,9 @@ def lag_report(store: ReadOnlyStore, lag: Lag, shown: str, bound: Bound | None) 
 
     `shown` is the name of the store in the output. If a queue exceeds `bound`, the exit code is FINDINGS.
     """
-    document = {
-        "store": shown,
-        "lastStoreTimestamp": lag.end_ms,
-        "lastStoreTime": None if lag.end_ms is None else rfc3339(lag.end_ms),
-        "clockWentBack": [fall.to_json() for fall in lag.clock_falls],
-        "unlisted": lag.unlisted,
-        "groupTotals": [_total_row(lag, total) for total in lag.totals],
-        "groups": [_queue_row(lag, row) for row in lag.queues],
-        "timers": [
-            {"topic": topic, "messages": len(due), "nextDueTimestamp": min(due), "nextDueTime": rfc3339(min(due))}
-            for topic, due in sorted(lag.timers.items())
-        ],
-    }
     over = lag.over(bound) if bound is not None else []
     remarks = [*_remarks(store, lag), *_remark_over(over)]
-    return LagReport(document, remarks, outcome(incomplete=lag.incomplete, findings=bool(over)))
-
-
-def _queue_row(lag: Lag, row: QueueLag) -> Row:
-    return {
-        "group": row.group,
-        "topic": row.topic,
-        "queueId": row.queue_id,
-        "minOffset": row.min_offset,
-        "maxOffset": row.max_offset,
-        "offset": row.offset,
-        "behind": row.behind,
-        **_oldest(lag, row.oldest),
-        "outside": row.outside,
-        "popped": row.popped,
-    }
-
-
-def _total_row(lag: Lag, total: GroupLag) -> Row:
-    return {
-        "group": total.group,
-        "behind": total.behind,
-        "behindAtLeast": total.at_least,
-        **_oldest(lag, total.oldest),
-        "retryDepth": total.retry_depth,
-        "retriesDelayed": total.retries_delayed,
-        "dlqDepth": total.dlq_depth,
-        "popped": total.popped,
-        "expiredUnread": total.expired_unread,
-    }
-
-
-def _oldest(lag: Lag, oldest: Oldest | None) -> Row:
-    stored_ms = oldest and oldest.stored_ms
-    return {
-        "oldestStoreTimestamp": stored_ms,
-        "oldestStoreTime": None if stored_ms is None else rfc3339(stored_ms),
-        "oldestAgeMs": lag.age_ms(oldest),
-    }
+    return LagReport(document(lag, shown), remarks, outcome(incomplete=lag.incomplete, findings=bool(over)))
 
 
 def print_lag(report: LagReport, output: str) -> None:
