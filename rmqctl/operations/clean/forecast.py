@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.operations.clean.disk_budget import Room
-from rmqctl.operations.clean.disk_use import disk_use
 from rmqctl.operations.clean.expired_queues import stored_bytes
 from rmqctl.operations.clean.log_files import log_files
 from rmqctl.store.config.clean_config import HOUR_MS, known_to
-from rmqctl.store.config.store_path import CONSUMEQUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,16 +80,14 @@ class _File(NamedTuple):
 
 
 def forecast(
-    store: ReadOnlyStore, profile: Profile, growth: int, now_ms: int, disks: Sequence[DiskUse] | None = None
+    store: ReadOnlyStore, profile: Profile, growth: int, now_ms: int, disks: Sequence[DiskUse], logics_disk: DiskUse
 ) -> Forecast:
     """Return the forecast for a store that grows by `growth` bytes a day.
 
-    `disks` are those of the log's folders (None: as they are now). Raises OSError.
+    `disks` are those of the log's folders, `logics_disk` is that of the consume queues' folder. Raises OSError.
     """
     settings = known_to(profile, store.conf.expiry)
-    disks = disks or [disk_use(store.storage, path, profile) for path in store.path.commitlogs]
-    logics = disk_use(store.storage, store.path.part(CONSUMEQUEUE), profile)
-    play = _Play(store, settings, Room(settings, profile, disks, logics, stored_bytes(store)), growth)
+    play = _Play(store, settings, Room(settings, profile, disks, logics_disk, stored_bytes(store)), growth)
     level, highest = 0, 0
     for hour in range(1, DAYS_MAX * HOURS_A_DAY):
         play.hour(now_ms + hour * HOUR_MS)

@@ -89,12 +89,17 @@ def command(store: Path, by: By, output: str, threads: int) -> int:
 def _forecast(store: ReadOnlyStore, growth: int | None) -> dict[str, Any]:
     from rmqctl.forensics.groups.lag import Lag
     from rmqctl.forensics.space.unread import unread
+    from rmqctl.operations.clean.disk_use import disk_use
     from rmqctl.operations.clean.forecast import forecast, losses
+    from rmqctl.store.config.store_path import CONSUMEQUEUE
     from rmqctl.store.read.version_guess import guess_profile
 
     if growth is None:
         remark("note: the log is shorter than an hour, which does not say how much comes in a day: 0 is assumed")
-    found = forecast(store, guess_profile(store), growth or 0, time.time_ns() // 1_000_000)
+    profile = guess_profile(store)
+    disks = [disk_use(store.storage, path, profile) for path in store.path.commitlogs]
+    logics_disk = disk_use(store.storage, store.path.part(CONSUMEQUEUE), profile)
+    found = forecast(store, profile, growth or 0, time.time_ns() // 1_000_000, disks, logics_disk)
     lag = Lag(store, counts_delayed=False)
     for problem in lag.problems:
         remark(problem)
