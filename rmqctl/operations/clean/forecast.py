@@ -90,7 +90,7 @@ def forecast(
     play = _Play(store, settings, Room(settings, profile, disks, logics_disk, stored_bytes(store)), growth)
     level, highest = 0, 0
     for hour in range(1, DAYS_MAX * HOURS_A_DAY):
-        play.hour(now_ms + hour * HOUR_MS)
+        play.hour(now_ms - now_ms % HOUR_MS + hour * HOUR_MS)
         highest = max(highest, play.grown)
         if hour % HOURS_A_DAY == 0:
             is_settled = highest == level and hour * HOUR_MS > settings.reserved_ms + HOURS_A_DAY * HOUR_MS
