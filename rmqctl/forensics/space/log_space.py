@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.file_scan import ScanItem
 
 LARGEST = 10
-SLOTS_A_RUN = 1 << 12  # a larger table would not stay in the cache
+SLOTS_A_RUN = 1 << 9  # a larger table would take the place of records in the cache
 PENDING_MAX = 64  # counted runs that wait to be added up
 DATED = range(4_102_444_800_000)  # ms, up to the year 2100: other store times are in one interval, with NO_DATE
 NO_DATE = -1
