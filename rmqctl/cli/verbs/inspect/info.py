@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_fields, print_table, remark
+from rmqctl.cli.output.render import print_document, print_fields, print_table
 from rmqctl.cli.shared.options import (
     note_unfinished_change,
     open_store,
     output_option,
     store_argument,
-    target_words,
 )
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import ExitCode
@@ -59,7 +58,6 @@ def command(store: Path, output: str) -> int:
             print()
             rows = [[topic["topic"], topic["queueCount"], topic["messages"]] for topic in document["topics"]]
             print_table(["TOPIC", "QUEUES", "MESSAGES"], rows)
-            remark(f"`rmqctl du {target_words(store)}` shows the bytes of each topic")
     note_unfinished_change(opened)
     return int(ExitCode.PARTIAL if opened.partly_read or not opened.path.reads_queues else ExitCode.CLEAN)
 
@@ -84,6 +82,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
                 f"{size_text(log['allocatedBytes'])} on disk"
             ),
         ),
+        ("  by topic", f"`rmqctl du {quoted(document['store'])}` reads it, and shows the bytes of each topic"),
         ("  offsets", f"{log['minPhyOffset']} .. {log['maxPhyOffset']}"),
         ("  first message", _moment(log["firstStoreTime"], log["firstStoreTimestamp"])),
         ("  last message", _moment(log["lastStoreTime"], log["lastStoreTimestamp"])),
