@@ -12,8 +12,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, whole_units
+from rmqctl.logfile.queue_slots import QueueSlots
 from rmqctl.logfile.system.zeros import used_length
-from rmqctl.store.read.queue_slots import QueueSlots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
