@@ -6,11 +6,15 @@ Each bit is tried; what satisfies all witnesses is kept.
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.bit_flips import find_bit_flips, find_two_bit_flips
+from rmqctl.forensics.witness.copies import Copies, Spot
 from rmqctl.forensics.witness.pointers import WEAK, Pointers, pointers_to
 from rmqctl.forensics.witness.usual import is_text
 from rmqctl.format import crc
@@ -31,8 +35,9 @@ from rmqctl.format.properties import UNIQ_KEY
 from rmqctl.store.read.commit_log import message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from rmqctl.forensics.witness.copies import Built
     from rmqctl.forensics.witness.usual import Usual
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -40,6 +45,7 @@ ONE_BIT_BODY_MAX = 26 * 1024  # bytes: here a CRC of 31 bits explains garbage by
 # bytes: two bits explain garbage in 1 of 500 cases; a misdirected write of a sector would have hit the lengths, too
 TWO_BIT_SURE_MAX = 371
 TWO_BIT_BODY_MAX = 4 * 1024  # bytes: longer bodies have several explanations by two bits
+SPOTS_MAX = 10_000  # damaged records with copies that are looked for; more are no damaged sectors, but a lost log
 RECORD_MAX = 16 * 1024 * 1024  # bytes of a record that is examined
 BIT_FLIP, TWO_BIT, COPY = "bit-flip", "two-bits", "copy"
 
@@ -53,11 +59,13 @@ class Candidate(NamedTuple):
     bits: tuple[tuple[int, int], ...]  # position (bytes in the record) and bit of each change
     message: Message | Blank | None = None
     copied_from: int | None = None  # physical offset of the record with the same body
+    near: tuple[str, ...] = ()  # fields that are not exact, but the nearest known time
 
     def describe(self) -> str:
         """Return where the bytes come from, in one line."""
         if self.copied_from is not None:
-            return f"the body of the record at {self.copied_from}"
+            near = f" (only near: {', '.join(self.near)})" if self.near else ""
+            return f"the record of the same message at {self.copied_from}{near}"
         return ", ".join(f"bit {bit} of the byte at {self.physical_offset + at}" for at, bit in self.bits)
 
 
@@ -82,13 +90,20 @@ class Examination:
         self._usual = usual
         self._accept = accept_single_bit
         self._copies: dict[int, Message] = {}  # by the physical offset of the damaged record
+        self._built: dict[int, list[Built]] = {}  # by the physical offset of the damaged record
+        self._places: list[int] = []  # of the damaged records that units lead to
 
-    def find_copies(self, damages: Iterable[Damage]) -> None:
-        """Find other records of the messages with damaged bodies.
+    def find_copies(self, damages: Sequence[Damage]) -> None:
+        """Find other records of the messages in damaged parts of the log. Raises OSError.
 
         Such are half and commit, delayed and delivered, retry and dead letter. They have the UNIQ_KEY of the damaged
         record, and the body that its BODYCRC says.
         """
+        spots = [*islice(chain.from_iterable(map(self._spots, damages)), SPOTS_MAX)]
+        self._places = sorted(spot.place for spot in spots)
+        copies = Copies(self._store.commit_log, spots)
+        made = ((spot.place, copies.of(spot, partial(self._is_fit, spot))) for spot in spots)
+        self._built = {place: found for place, found in made if found}
         bodies = {
             _body_of(damage.message): damage for damage in damages if damage.code == BAD_BODY_CRC and damage.message
         }
@@ -96,6 +111,30 @@ class Examination:
             damage = bodies.get(_body_of(item)) if isinstance(item, Message) else None
             if damage is not None and isinstance(item, Message):
                 self._copies[damage.physical_offset] = item._replace(body=memoryview(bytes(item.body)))
+
+    def _spots(self, damage: Damage) -> Iterator[Spot]:
+        log = self._store.commit_log
+        beside = self._usual.beside.get(damage.physical_offset, (None, None))
+        places: set[int] = set()
+        for queue in self._store.queues.values():
+            first = queue.first_where(lambda unit: unit.physical_offset >= damage.physical_offset)
+            units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
+            places |= {unit.physical_offset for unit in takewhile(lambda one: one.physical_offset < damage.end, units)}
+        for place in sorted(places):
+            pointers, file = pointers_to(self._store, place, None), log.queue.find(place)
+            size = pointers.size
+            if len(pointers.units) == 1 and size is not None and 0 < size <= RECORD_MAX and file is not None:
+                self._usual.beside.setdefault(place, beside)
+                raw = file.read(place - file.file_from_offset, min(size, file.end - place))
+                yield Spot(pointers, raw, beside)
+
+    def _is_fit(self, spot: Spot, content: bytes) -> bool:
+        found = record.decode(content, 0, spot.place, len(content))
+        return isinstance(found, Message) and next(self._refuted(found, spot.pointers), None) is None
+
+    def next_place(self, place: int, end: int) -> int:
+        """Return where the next unit's record begins behind `place`, or `end`."""
+        return min(next((one for one in self._places[bisect_right(self._places, place) :][:1]), end), end)
 
     def refutes(self, message: Message) -> bool:
         """Return whether a witness refutes a replica's record here. Raises OSError."""
@@ -112,8 +151,10 @@ class Examination:
         if file is None:
             return None
         found = log.at(physical_offset)
+        if found is None and end is None:
+            return None
         if found is None:
-            return None if end is None else Verdict(physical_offset, end - physical_offset, why="zeros, and no record")
+            found = Damage("hole", physical_offset, 0, "")
         message = message_of(found)
         room = file.end - physical_offset
         wanted = message.size if message is not None else max((end or 0) - physical_offset, HEAD_SIZE_MAX)
@@ -168,10 +209,12 @@ class Examination:
 
     def _candidates(self, found: Message | Blank | Damage, raw: bytes) -> Iterator[Candidate]:
         at, message = found.physical_offset, message_of(found)
+        for one in self._built.get(at, ()) if isinstance(found, Damage) else ():
+            yield Candidate(at, one.content, COPY, (), copied_from=one.copied_from, near=one.near)
         if message is not None and isinstance(found, Damage) and found.code == BAD_BODY_CRC:
             yield from _of_body(at, raw, message)
             copy, head = self._copies.get(at), record.head_of(raw).size
-            if copy is not None:
+            if copy is not None and at not in self._built:
                 content = raw[:head] + bytes(copy.body) + raw[head + len(copy.body) :]
                 yield Candidate(at, content, COPY, (), copied_from=copy.physical_offset)
         if message is not None and isinstance(found, Damage) and found.code == "bad-property-crc":

@@ -48,16 +48,22 @@ RESERVED_NAMES = frozenset({
     "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "BUYER_ID",
     "ORIGIN_MESSAGE_ID", "CORRELATION_ID", "UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET",
     "TRANSACTION_CHECK_TIMES", "__CRC32#", "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH",
-    "INNER_MULTI_QUEUE_OFFSET", "RECONSUME_TIME", "MAX_RECONSUME_TIMES",
+    "INNER_MULTI_QUEUE_OFFSET", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "TIMER_DELIVER_MS", "TIMER_OUT_MS",
+    "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_DELAY_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "1ST_POP_TIME",
+    "POP_CK", "ORIGIN_GROUP", "__transactionId__", "CONSUME_START_TIME",
 })  # fmt: skip
+TIMER_TIMES = ("TIMER_OUT_MS", "TIMER_DELIVER_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS")  # ms
 CONSTANT_NAMES = frozenset({"WAIT", "TRAN_MSG", "CLUSTER", "MSG_REGION", "TRACE_ON"})  # with few values in a store
+TOPIC_NAMES = frozenset({"REAL_TOPIC", "RETRY_TOPIC"})
 NAMES_OF_KINDS = {
+    "topic": "topics",
     "name": "propertyNames",
     "constant": "propertyValues",
     "unique": "UNIQ_KEY's time",
     "address": "UNIQ_KEY's client",
     "tags": "TAGS",
 }
+TIMER_PRECISION_MS = 100  # the least of timerPrecisionMs, the greatest is 1000: TIMER_OUT_MS is rounded down to it
 Value = tuple[str, ...]  # a kind, what the value is of, and the value
 _CONTROL = re.compile("[\x00\x03-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _UNIQUE_KEY = re.compile(r"(?:[0-9A-F]{20}|[0-9A-F]{44})[0-9A-F]{12}")
@@ -108,6 +114,20 @@ def _is_never_resent(message: Message) -> bool:
     return "RETRY_TOPIC" in message.properties
 
 
+def _are_timer_times_right(message: Message) -> bool:
+    if b"TIMER_" not in message.properties_bytes:
+        return True
+    found = message.properties
+    numbers = {name: found[name] for name in TIMER_TIMES if name in found}
+    if not all(value.isdecimal() for value in numbers.values()):
+        return False
+    out, deliver = int(numbers.get("TIMER_OUT_MS", 0)), int(numbers.get("TIMER_DELIVER_MS", 0))
+    rounded = (out, int(numbers.get("TIMER_ENQUEUE_MS", 0)))
+    return not any(time % TIMER_PRECISION_MS for time in rounded) and not (
+        out and deliver and not 0 <= deliver - out <= SPIKE_MS
+    )
+
+
 # by name: whether a record satisfies the witness
 RULES: dict[str, Callable[[Message], bool]] = {
     "text": _is_text,
@@ -117,6 +137,7 @@ RULES: dict[str, Callable[[Message], bool]] = {
     "preparedTransactionOffset": _is_prepared_offset_right,
     "reconsumeTimes": lambda message: 0 <= message.reconsume_times <= RECONSUME_TIMES_MAX,
     "reconsumeTimes of the topic": _is_never_resent,
+    "timer times": _are_timer_times_right,
 }
 
 
@@ -142,11 +163,12 @@ class Usual:
     """The values of all records of a log, and the records that differ.
 
     `suspects` are physical offsets of records that are known to be wrong; the witnesses add those that they refute.
-    `beside` has the neighbours of each.
+    `beside` has the neighbours of each. `topics` are those that the store has.
     """
 
-    def __init__(self, suspects: Collection[int] = ()) -> None:
+    def __init__(self, suspects: Collection[int] = (), topics: Collection[str] = ()) -> None:
         self.suspects = set(suspects)
+        self._topics = frozenset(topics)
         self.beside: dict[int, tuple[Beside | None, Beside | None]] = {}
         self._messages = 0
         self._disordered = 0  # records whose store time is before that of the record before
@@ -233,7 +255,7 @@ class Usual:
             all_of[value[:-1]] += count
             if count >= IN_USE:
                 found.setdefault(value[:-1], []).append(value[-1])
-            elif value[0] != "name":  # an application may have a name for each message, but none of RESERVED_NAMES
+            elif value[0] not in ("name", "topic"):  # few messages may have a name or a topic; rules name those known
                 others[value[:-1]] += count
         return {of: values for of, values in found.items() if _are_exceptions(others[of], all_of[of])}
 
@@ -247,12 +269,15 @@ class Usual:
             return bool(others) and all(bins < -1 or bins > LATE_BINS for bins in others)
         if value[0] == "address":
             return bool(used)
+        if value[0] == "topic" and (not self._topics or value[-1] in self._topics):
+            return False
         if value[0] == "name" and value[-1] in RESERVED_NAMES:
             return False
         return any(
             is_one_bit_off(value[-1].encode(), one.encode())
+            and (value[0] != "topic" or not _is_sibling(value[-1], one))
             for one in used
-            if value[0] == "constant" or one in RESERVED_NAMES
+            if value[0] != "name" or one in RESERVED_NAMES
         )
 
     def violated(self, message: Message) -> Iterator[str]:
@@ -287,8 +312,8 @@ class Usual:
 
     def unknown(self, message: Message) -> int:
         """Return how many names and constant values of a record few other records have."""
-        values = [value for value in _values(message) if value[0] in ("name", "constant")]
-        return sum(not self.is_in_use(value) and value[-1] not in RESERVED_NAMES for value in values)
+        values = [value for value in _values(message) if value[0] in ("name", "constant", "topic")]
+        return sum(not self.is_in_use(value) and value[-1] not in RESERVED_NAMES | self._topics for value in values)
 
     def has_text_bodies(self, topic: str) -> bool:
         """Return whether all examined bodies of a topic are text."""
@@ -309,6 +334,12 @@ def is_text(body: bytes | memoryview) -> bool:
         return False
 
 
+def _is_sibling(one: str, other: str) -> bool:
+    """Return whether topics one bit off are of one family, as orders-1 and -3."""
+    at = next(i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
+    return at == len(one) - 1 or (one[at] + other[at]).isdigit()
+
+
 def _is_beside_itself(before: Beside, record: Beside, behind: Beside) -> bool:
     if before.store_host == behind.store_host != record.store_host:
         return True
@@ -323,6 +354,8 @@ def _values(message: Message) -> Iterator[Value]:
         yield "name", name
         if name in CONSTANT_NAMES:
             yield "constant", name, value
+        elif name in TOPIC_NAMES:
+            yield "topic", name, value
     yield "tags", message.topic, found.get(properties.TAGS, "")
     client = beginning(message)
     if client is not None:

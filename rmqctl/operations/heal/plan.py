@@ -156,7 +156,8 @@ class Healing:
         """
         fingerprint = self._store.fingerprint()
         self._verification.run()
-        usual = Usual(_suspects(self._verification.report.findings))
+        topics = self._store.queue_topics.union(self._store.listed_topics)
+        usual = Usual(_suspects(self._verification.report.findings), topics)
         damages = [damage for damage in usual.read(self._log.scan()) if damage.code not in NO_RECORD]
         replicas = [Replica(self._store, other) for other in others]
         for replica in replicas:
@@ -197,7 +198,8 @@ class Healing:
                 yield _conflict(verdict, runs[0][1])
                 place += verdict.size
                 continue
-            following = min((replica.next_record(place, end) for replica in replicas), default=end)
+            begins = [replica.next_record(place, end) for replica in replicas]
+            following = min([examination.next_place(place, end), *begins])
             outcome = self._of_verdict(verdict, place, following)
             if outcome is not None:
                 yield outcome

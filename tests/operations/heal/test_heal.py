@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pytest
 from rmqctl.errors import AnotherLog
 from rmqctl.format.message import HEADS, Message
 from rmqctl.operations.heal.plan import Ambiguous, Healed, Healing, HealPlan, Lost
+from rmqctl.store.config.topics import TRANS_HALF_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
 from tests.support.file_edits import flip_bits, overwrite, write_at
 
 HEAD = HEADS[0]
+TIMES = ("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS")  # when the broker's timer took the message, and when it gave it back
 
 
 def plan_of(store: Path, *others: Path) -> HealPlan:
@@ -112,6 +115,47 @@ def test_a_body_comes_back_from_another_record_of_the_message(golden: Callable[[
         overwrite(store, message.physical_offset + HEAD.size, bytes(message.body))
 
 
+@pytest.mark.parametrize(
+    ("name", "topics"),
+    [
+        ("broker-497", ("payments", "SCHEDULE_TOPIC_XXXX", "%RETRY%billing", "%DLQ%billing", TRANS_HALF_TOPIC)),
+        ("broker-550", ("payments", "timed", "rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_DefaultCluster")),
+    ],
+)
+@pytest.mark.parametrize("part", [slice(0, 120), slice(60, None)])
+def test_a_record_is_made_from_another_one_of_its_message(
+    name: str, topics: tuple[str, ...], part: slice, golden: Callable[[str], Path]
+) -> None:
+    """Without its head or its properties: the unit says where it was, other messages in what it differed."""
+    store = golden(name)
+    messages = messages_of(store)
+    copied = Counter((one.properties.get("UNIQ_KEY"), one.body_crc) for one in messages)
+    hit = []
+    for topic in topics:
+        with_copy = [
+            one for one in messages if one.topic == topic and copied[one.properties.get("UNIQ_KEY"), one.body_crc] > 1
+        ]
+        hit.append(with_copy[len(with_copy) // 2])
+    for one in hit:
+        size = len(range(one.size)[part])
+        overwrite(store, one.physical_offset + (part.start or 0), bytes(size))
+    plan = plan_of(store)
+    assert {one.how for one in plan.healed} == {"copy"}
+    for file, position, data in written(plan):
+        write_at(store / file, position, data)
+    now = {one.physical_offset: one for one in messages_of(store)}
+    for one in hit:
+        found = now[one.physical_offset]
+        assert _served(found) == _served(one)
+        assert found._replace(store_timestamp=0, properties_bytes=b"") == one._replace(
+            store_timestamp=0, properties_bytes=b""
+        )
+
+
+def _served(message: Message) -> dict[str, str]:
+    return {name: value for name, value in message.properties.items() if name not in TIMES}
+
+
 @pytest.mark.parametrize("size", [64, 300])
 def test_random_bytes_are_never_taken_for_flipped_bits(size: int, golden: Callable[[str], Path]) -> None:
     store, chance = golden("497-basic"), random.Random(size)
@@ -164,7 +208,7 @@ class TestReplica:
         for path in sorted((theirs / "commitlog").iterdir())[2:]:
             path.unlink()
         assert plan_of(ours, theirs).outcomes == ()
-        overwrite(ours, 700_000, b"x" * 3_000)
+        overwrite(ours, 600_000, b"x" * 3_000)  # no other record has one of these messages
         plan = plan_of(ours, theirs)
         assert plan.changes == []
         assert {type(one) for one in plan.outcomes} == {Lost}

@@ -84,10 +84,12 @@ def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
     knows the record: its unit in the queue, its entries in the index, its lengths and its position, the store times and
     the host of its neighbours, and what all other records of this store have in common. Each bit is tried, and a record
     is changed only if exactly one bit satisfies all of these witnesses. Two flipped bits are found in a text of up to
-    371 bytes, and up to 4 KiB in a zlib stream, or in a text that they made unreadable. A body with more damage comes
-    from another record of the same message in the store: a half message's from its commit, a dead letter's from its
-    retry. Without a checksum and without a witness, nobody can see that a bit flipped: FLAG, the port of BORNHOST, the
-    low bits of BORNTIMESTAMP and STORETIMESTAMP, and the values of user properties.
+    371 bytes, and up to 4 KiB in a zlib stream, or in a text that they made unreadable. A record with more damage comes
+    from another record of the same message in the store: a half message from its commit, a delayed one from what was
+    delivered, a dead letter from its retry. Its unit says where it was, and other messages that went the same way say
+    in what it differed. Its store time can then be only near: SOURCE says so. Without a checksum and without a witness,
+    nobody can see that a bit flipped: FLAG, the port of BORNHOST, the low bits of BORNTIMESTAMP and STORETIMESTAMP, and
+    the values of user properties.
 
     With --from, a damaged part comes from SOURCE where SOURCE has it whole. First, every whole record of both logs is
     compared: if SOURCE is the store of another broker, or a slave whose log went another way, heal changes nothing,
