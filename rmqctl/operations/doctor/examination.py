@@ -37,6 +37,7 @@ from rmqctl.operations.doctor.surroundings import (
     unread_offsets,
     wrong_sizes,
 )
+from rmqctl.operations.heal.plan import offered
 from rmqctl.operations.repair.analysis import RecoveryPolicy
 from rmqctl.operations.repair.recovery_plan import plan_recovery
 from rmqctl.store.config.store_path import Layout
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.operations.doctor.surroundings import UnreadOffsets, WrongSize
+    from rmqctl.operations.heal.plan import HealPlan
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
@@ -99,6 +101,7 @@ class Examination:
     by_version: ByVersion = ()  # if nobody gave a version, and the possible ones start differently: what they come to
     unread_offsets: UnreadOffsets | None = None  # of groups, which the broker does not read
     rejects_good: bool = False  # the start ends the log at a record that is whole
+    healing: HealPlan | None = None  # what `heal` brings back out of the store itself; None: nothing
 
 
 class Examiner:
@@ -172,8 +175,11 @@ class Examiner:
         if restart is not None and refusing is not None:
             restart = replace(restart, refused=restart.refused or f"{refusing.path}: {refusing.detail}")
         pid, unread = self.store.lock_holder(), self._unread
+        rejects_good = self._rejects_good(restart)
+        is_due = repairs.plain is not None and report.summary.damages
+        healing = offered(self.store, report.summary.records, self._threads) if is_due else None
         return Examination(
-            report, findings, facts, restart, repairs, pid, self._wrong, by_version, unread, self._rejects_good(restart)
+            report, findings, facts, restart, repairs, pid, self._wrong, by_version, unread, rejects_good, healing
         )
 
     def _rejects_good(self, restart: RestartOutcome | None) -> bool:

@@ -181,7 +181,7 @@ KEEP_GOING = " --keep-going"
 APPENDS = "| rmqctl append "
 # commands that a broker would disturb; rmqctl's own exit with 11 while a broker has the store open
 NEED_STORE = (
-    "mv ", "cp -p ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl undo ", "rmqctl config restore ",
+    "mv ", "cp -p ", "rmqctl heal ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl undo ", "rmqctl config restore ",
     "rmqctl config set-offset ", "rmqctl truncate ",
 )  # fmt: skip
 LOST_CONFIG = (
@@ -254,6 +254,9 @@ class Prescriber:
             command, then = COMMANDS[group.code]
             first = group.findings[0] if group.findings else None
             return command.format(**self._places(group, first)), then.format(code=self._code(group))
+        healing = self._examination.healing if group.code in OF_LOG else None
+        if healing is not None and len(healing.healed) == len(healing.outcomes):
+            return f"rmqctl heal {self._target} --yes", f"{healing.offer}, exactly. {UNDO}"
         refused = self._examination.repairs.refused
         if group.code == "broker-died" and self._examination.facts.in_rocksdb and self._examination.facts.is_healed:
             return f"rmqctl recover {self._target} --dry-run", FILLED_BY_START
@@ -275,7 +278,8 @@ class Prescriber:
         if self._examination.rejects_good:  # which a repair by these rules would remove
             return f"rmqctl recover {self._target}{self._options} --dry-run", SETTING_FIRST
         caution = OTHER_TAGS if group.code == "queue-with-other-tags" else ""
-        then = caution + self._reason + _after(self._plan) + self._other
+        others = f" {healing.offer}: do that first." if healing is not None else ""
+        then = caution + self._reason + _after(self._plan) + self._other + others
         return f"rmqctl recover {self._target}{self._options} {'--dry-run' if self._plan.fewer else '--yes'}", then
 
     def _stop(self, pid: int) -> tuple[str, str]:

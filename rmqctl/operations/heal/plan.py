@@ -13,29 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.errors import RmqctlError
 from rmqctl.forensics.verify import Verification
+from rmqctl.forensics.witness.diagnosis import RECORDS_MAX, diagnose
 from rmqctl.forensics.witness.examine import COPY, Examination, Verdict
-from rmqctl.forensics.witness.usual import Usual
 from rmqctl.format.message import Message
 from rmqctl.operations.heal.replica import Replica, ReplicaBytes, Run
 from rmqctl.store.journal.changes import Write
-from rmqctl.store.read.commit_log import NOT_READ
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmqctl.forensics.finding import Finding
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
-
-SUSPECTS_MAX = 10_000  # records; more are no flipped bits, but a queue or an index of another log
-# findings that a changed bit of a record can cause
-CODES_OF_RECORDS = frozenset({
-    "bad-port", "bad-compression", "bad-queue-offset", "missing-unit", "unit-mismatch", "unit-tags-code",
-    "index-dangling", "index-missing", "index-time",
-})  # fmt: skip
-# damage in which no record of the log lies
-NO_RECORD = frozenset({"bytes-behind-end", "no-blank", *NOT_READ})
 
 
 class Healed(NamedTuple):
@@ -121,6 +112,11 @@ class HealPlan:
         return [change for one in self.healed for change in one.changes]
 
     @property
+    def offer(self) -> str:
+        """Say how much comes back, for other verbs."""
+        return f"`rmqctl heal` brings back {len(self.healed)} of {counted(len(self.outcomes), 'damaged record')}"
+
+    @property
     def messages(self) -> int:
         """The number of messages that come back."""
         return sum(one.messages for one in self.healed)
@@ -134,6 +130,20 @@ class HealPlan:
             "lost": [one.to_json() for one in self.lost],
             "actions": [change.to_json() for change in self.changes],
         }
+
+
+def offered(store: ReadOnlyStore, records: int, threads: int = 1) -> HealPlan | None:
+    """Return what `heal` would bring back out of the store itself.
+
+    None if that is nothing, if the log has too many `records` to be read only for this, or if heal refuses.
+    """
+    if records > RECORDS_MAX:
+        return None
+    try:
+        plan = Healing(store, threads).plan()
+    except (OSError, RmqctlError):
+        return None
+    return plan if plan.healed else None
 
 
 class Healing:
@@ -156,13 +166,12 @@ class Healing:
         """
         fingerprint = self._store.fingerprint()
         self._verification.run()
-        topics = self._store.queue_topics.union(self._store.listed_topics)
-        usual = Usual(_suspects(self._verification.report.findings), topics)
-        damages = [damage for damage in usual.read(self._log.scan()) if damage.code not in NO_RECORD]
+        examination, usual, damages = diagnose(
+            self._store, self._verification.report.findings, accept_single_bit=self._accept
+        )
         replicas = [Replica(self._store, other) for other in others]
         for replica in replicas:
             replica.prove(usual.suspects)
-        examination = Examination(self._store, usual, accept_single_bit=self._accept)
         examination.find_copies(damages)
         ends = {damage.physical_offset: damage.end for damage in damages if damage.message is None}
         places = {*usual.suspects, *(damage.physical_offset for damage in damages)}
@@ -255,15 +264,6 @@ def _conflict(verdict: Verdict, replica: Replica) -> Ambiguous:
 
 def _shown(replica: Replica) -> dict[str, Any]:
     return {"how": "replica", "source": replica.name}
-
-
-def _suspects(findings: list[Finding]) -> set[int]:
-    places = {
-        finding.physical_offset
-        for finding in findings
-        if finding.code in CODES_OF_RECORDS and finding.physical_offset is not None and finding.count == 1
-    }
-    return places if len(places) <= SUSPECTS_MAX else set()
 
 
 def _writes(log: MappedFileQueue, physical_offset: int, content: bytes) -> Iterator[Write]:

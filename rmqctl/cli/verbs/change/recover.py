@@ -21,6 +21,7 @@ from rmqctl.cli.shared.options import (
     scan_options,
     scan_progress,
     store_argument,
+    target_words,
 )
 from rmqctl.cli.shared.sizes import SIZE
 from rmqctl.cli.shared.verb import Verb
@@ -37,6 +38,8 @@ from rmqctl.errors import ExitCode
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.format.profile import Profile
     from rmqctl.operations.repair.analysis import RecoveryPolicy
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
@@ -148,7 +151,8 @@ def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
         warmed_up(partial(RecoveryAnalysis.warm_up, opened))
         with scan_progress(opened, "recover"):
             plan = plan_recovery(opened, policy, fingerprint)
-    plan = replace(plan, repair=replace(plan.repair, profile=asked.profile))
+    notes = (*plan.repair.notes, *_healable(opened, plan, how.threads))
+    plan = replace(plan, repair=replace(plan.repair, profile=asked.profile, notes=notes))
     check_index_can_be_rebuilt(opened, plan.repair)
 
     def show() -> None:
@@ -156,6 +160,15 @@ def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
 
     words = Words("recover", _summary(plan), f"Recover {store}?", "recovered")
     return carry_out_repair(opened, plan.repair, show, words, how)
+
+
+def _healable(store: ReadOnlyStore, plan: RecoveryPlan, threads: int) -> Iterator[str]:
+    from rmqctl.operations.heal.plan import offered
+
+    drops = plan.repair.lost.records > plan.missing or plan.placeholders_bytes
+    found = offered(store, plan.repair.records or 0, threads) if drops else None
+    if found is not None:
+        yield f"{found.offer} that this drops: see `rmqctl heal {target_words(store.path.root)} --dry-run` first"
 
 
 def _show_group_start(store: ReadOnlyStore, asked: RecoverOptions, how: LogChangeOptions) -> int:

@@ -87,6 +87,7 @@ def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output:
 def _verify(store: ReadOnlyStore, level: int, threads: int, *, receipts: bool) -> VerifyReport:
     from rmqctl.forensics.live_writer import verify_beside_writer
     from rmqctl.forensics.verify import Verification
+    from rmqctl.forensics.witness.diagnosis import notes_of_repairable
 
     verification = Verification(store, level, threads, receipts=receipts)
     with store.storage.keeping_small_files():
@@ -97,6 +98,8 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, *, receipts: bool) -
         except KeyboardInterrupt:
             remark_summary(verification.report)
             raise
+        if level > 1:
+            verification.report.notes += notes_of_repairable(store, verification.report)
     note_unfinished_change(store)
     return verification.report
 

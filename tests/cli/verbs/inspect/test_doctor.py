@@ -22,7 +22,7 @@ from rmqctl.format.message import MAGIC_V1
 from rmqctl.store.config import store_path
 from rmqctl.store.config.fastjson import fastjson_loads
 from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, each_damage, tree_hash, unpack
-from tests.support.file_edits import poke, write_at
+from tests.support.file_edits import overwrite, poke, write_at
 from tests.support.golden_store import CASES, damaged
 from tests.support.log_maker import BLANK, Record, log_bytes
 from tests.support.named_damage import is_named
@@ -75,6 +75,9 @@ def test_a_damage_is_named_and_repaired(name: str, tmp_path: Path, rmqctl: Rmqct
     found = diagnosis(store, rmqctl)
     assert is_named(found["causes"][0], CASES[name]["ops"])
     do_next(found, rmqctl)
+    if "rmqctl heal " in found["causes"][0]["next"] and not (found := diagnosis(store, rmqctl))["healthy"]:
+        assert found["causes"][0]["code"] == "broker-died"  # which is no damage, and stays
+        do_next(found, rmqctl)
     assert rmqctl("verify", store, "-o", "json").document()["findings"] == []
     assert diagnosis(store, rmqctl)["healthy"]
 
@@ -527,6 +530,10 @@ def test_a_repair_that_loses_messages_is_to_be_looked_at_first(tmp_path: Path, r
     assert "messages are gone already, or with the next start: this loses no more and puts" in cause["then"]
     assert cause["next"].endswith(" --yes")
     store = damaged("471-basic--body-flip-first-normal", tmp_path / "flipped")
+    cause = diagnosis(store, rmqctl)["causes"][0]
+    assert cause["next"].startswith("rmqctl heal ")
+    assert cause["next"].endswith(" --yes")
+    overwrite(store, cause["evidence"][0]["physicalOffset"] + 88, b"garbage, and no flipped bit" * 2)
     cause = diagnosis(store, rmqctl)["causes"][0]
     assert cause["then"].startswith(
         "This changes nothing. With --yes instead of --dry-run, it loses 1 message and puts"
