@@ -175,7 +175,7 @@ class Healing:
         examination.find_copies(damages)
         ends = {damage.physical_offset: damage.end for damage in damages if damage.message is None}
         places = {*usual.suspects, *(damage.physical_offset for damage in damages)}
-        places |= {place for replica in replicas for place in replica.differing}
+        places |= {place for replica in replicas for place in (*replica.differing, *replica.replaced)}
         outcomes: list[Outcome] = []
         reached = 0
         for place in sorted(places):
@@ -189,6 +189,12 @@ class Healing:
         self, examination: Examination, place: int, end: int | None, replicas: Sequence[Replica]
     ) -> Iterator[Outcome]:
         verdict = examination.examine(place, end)
+        for replica in replicas:
+            if (run := replica.original(place)) is not None:
+                changes = tuple(replica.writes(run))
+                size = run.end - place
+                yield Healed(place, size, "placeholder", replica.name, ("same log",), run.messages, changes)
+                return
         if verdict is None:
             differing = [replica for replica in replicas if place in replica.differing]
             yield from self._differing(examination, place, differing)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import AnotherLog
-from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.format.message import PLACEHOLDER_SIGN, Blank, Damage, Message
 from rmqctl.format.timestamp import rfc3339
 
 if TYPE_CHECKING:
@@ -64,19 +64,23 @@ class Replica:
         self.log = other.commit_log
         self._store = store
         self.differing: dict[int, Message] = {}  # whole records here and in the store that differ in a bit
+        self.replaced: dict[int, int] = {}  # beginnings and ends of what `recover` put into the store, and not here
 
     def prove(self, suspects: Collection[int]) -> None:
         """Compare all whole records with the store's, but for `suspects`.
 
         Raises AnotherLog and OSError.
         """
-        common = 0
+        common = begin = last = 0
         for item in self._store.commit_log.scan():
             if not isinstance(item, Message) or item.physical_offset in suspects:
                 continue
             theirs = self.log.at(item.physical_offset)
             if theirs == item:
                 common += 1
+            elif item.prepared_transaction_offset == PLACEHOLDER_SIGN:
+                begin = item.physical_offset if item.physical_offset != last else begin
+                self.replaced[begin] = last = item.end
             elif isinstance(theirs, Message) and self._differs_in_bits(item, theirs):
                 self.differing[item.physical_offset] = theirs
             elif (other := self._other_record(item, theirs)) is not None:
@@ -125,6 +129,12 @@ class Replica:
             place = item.end
         run = None if first is None else Run(begin, place, messages, first)
         return run if run is not None and self._belongs(run, end) else None
+
+    def original(self, place: int) -> Run | None:
+        """Return the records that placeholders from `place` on replaced, or None."""
+        end = self.replaced.get(place, place)
+        run = self.run(place, end)
+        return run if run is not None and run.end == end else None
 
     def next_record(self, begin: int, end: int) -> int:
         """Return where the next record of the replica begins behind `begin`, or `end`."""

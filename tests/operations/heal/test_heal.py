@@ -15,7 +15,7 @@ from rmqctl.format.message import HEADS, Message
 from rmqctl.operations.heal.plan import Ambiguous, Healed, Healing, HealPlan, Lost
 from rmqctl.store.config.topics import TRANS_HALF_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import unpack
+from tests.conftest import Rmqctl, unpack
 from tests.support.file_edits import flip_bits, overwrite, write_at
 
 HEAD = HEADS[0]
@@ -193,6 +193,19 @@ class TestReplica:
             write_at(ours / name, position, data)
         for path in (theirs / "commitlog").iterdir():
             assert (ours / "commitlog" / path.name).read_bytes() == path.read_bytes()
+
+    def test_placeholders_give_way_to_what_they_replaced(self, tmp_path: Path, rmqctl: Rmqctl) -> None:
+        ours, theirs = unpack("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path / "b")
+        overwrite(ours, 20_000, bytes(600))
+        overwrite(ours, 70_000, b"x" * 3_000)
+        assert rmqctl("recover", ours, "--keep-going", "--yes").code == 3
+        found = rmqctl("heal", ours, "--from", theirs, "--yes", "-o", "json")
+        assert {one["how"] for one in found.document()["healed"]} == {"placeholder"}
+        assert (found.code, rmqctl("rebuild", ours, "all", "--yes").code) == (3, 3)
+        for path in (*theirs.glob("commitlog/*"), *theirs.glob("consumequeue/*/*/*")):
+            assert (ours / path.relative_to(theirs)).read_bytes() == path.read_bytes()
+        other = rmqctl("diff", ours, theirs, "-o", "json").document()["other"]
+        assert [one["path"] for one in other] == ["checkpoint"]
 
     def test_several_are_joined_record_by_record(self, tmp_path: Path) -> None:
         stores = [unpack("broker-497", tmp_path / name) for name in "abc"]

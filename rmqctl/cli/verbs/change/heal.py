@@ -95,7 +95,7 @@ def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
     compared: if SOURCE is the store of another broker, or a slave whose log went another way, heal changes nothing,
     exits with 4, and names the first difference. SOURCE may end earlier or lack a part: what it lacks stays as it is.
     Where a record has an exact explanation of its own and SOURCE has another one, both are shown, and the record stays
-    as it is.
+    as it is. Placeholders that `rmqctl recover` wrote give way to the records that they replaced.
 
     heal writes only the log, and keeps the bytes that it overwrites: `rmqctl undo` takes them back. Queues and index
     stay as they are, because they lead to the records since before the damage. What cannot be had back is listed;
@@ -150,6 +150,8 @@ def _opened(source: Path) -> ReadOnlyStore:
 def _remarks(store: Path, plan: HealPlan) -> Iterator[str]:
     if plan.ambiguous or plan.lost:
         yield "what does not come back: another store of the same log may have it (--from)"
+    if any(one.how == "placeholder" for one in plan.healed):
+        yield f"`rmqctl rebuild {target_words(store)} all` then gives the index the keys that the placeholders did not have"
     if plan.lost:
         yield f"`rmqctl recover {target_words(store)} --keep-going --dry-run` keeps the messages after it"
 
