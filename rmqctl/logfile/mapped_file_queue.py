@@ -73,6 +73,13 @@ class MappedFileQueue:
         self.files: list[MappedFile] = []
         self._list(plain)
 
+    @classmethod
+    def of_file(cls, file: MappedFile, storage: Storage) -> MappedFileQueue:
+        """Return a queue of this file alone."""
+        queue = cls(storage, (), file.size)
+        queue._set_files([file], [])
+        return queue
+
     def refresh(self) -> None:
         """List the queue's folders again, as a running broker may have changed them.
 

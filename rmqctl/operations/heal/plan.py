@@ -23,9 +23,10 @@ from rmqctl.store.journal.changes import Write
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
 
@@ -159,8 +160,8 @@ class Healing:
         """Compile or load the kernels, unless the store is small."""
         self._verification.warm_up()
 
-    def plan(self, others: Sequence[ReadOnlyStore] = ()) -> HealPlan:
-        """Return the plan; `others` are stores of the same log.
+    def plan(self, others: Mapping[str, CommitLog] | None = None) -> HealPlan:
+        """Return the plan; `others` are replicas of the log by name.
 
         The first of them that has a record whole counts. Raises AnotherLog, OSError and Unreadable.
         """
@@ -169,7 +170,7 @@ class Healing:
         examination, usual, damages = diagnose(
             self._store, self._verification.report.findings, accept_single_bit=self._accept
         )
-        replicas = [Replica(self._store, other) for other in others]
+        replicas = [Replica(self._store, name, log) for name, log in (others or {}).items()]
         for replica in replicas:
             replica.prove(usual.suspects)
         examination.find_copies(damages)

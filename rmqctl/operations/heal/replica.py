@@ -7,19 +7,25 @@ A part that the replica lacks, or has damaged itself, is not taken from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import AnotherLog
 from rmqctl.format.message import PLACEHOLDER_SIGN, Blank, Damage, Message
 from rmqctl.format.timestamp import rfc3339
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+from rmqctl.logfile.system.remote_storage import storage_of
+from rmqctl.store.read.commit_log import CommitLog, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
-    from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 WRITE_SIZE = 1024 * 1024
+PLACES_TRIED = 16  # records and damages at the head of a file that may be a log's
 BITS_OF_DAMAGE = 2  # two records that differ in at most so many bits are one record, and one of them is damaged
 
 
@@ -56,12 +62,29 @@ class ReplicaBytes:
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
-class Replica:
-    """The log of `other`, for the store `store`."""
+def log_of_file(path: Path) -> CommitLog:
+    """Return the log that one file has, whatever its name.
 
-    def __init__(self, store: ReadOnlyStore, other: ReadOnlyStore) -> None:
-        self.name = str(other.path.root)
-        self.log = other.commit_log
+    Its first record says where it begins. Raises OSError, and AnotherLog if there is no record.
+    """
+    storage, size = storage_of(path.parent, follow_links=False), path.stat().st_size
+
+    def log(base: int) -> CommitLog:
+        return CommitLog(MappedFileQueue.of_file(MappedFile(storage, str(path), base, size), storage))
+
+    for item in islice(log(0).scan(), PLACES_TRIED):
+        message = message_of(item)
+        if message is not None and message.stored_physical_offset >= message.physical_offset:
+            return log(message.stored_physical_offset - message.physical_offset)
+    what = "does not begin with a record, as a log file does"
+    raise AnotherLog(what, path=str(path), hint="`rmqctl salvage` makes a store of an image")
+
+
+class Replica:
+    """The log of a replica, for the store `store`."""
+
+    def __init__(self, store: ReadOnlyStore, name: str, log: CommitLog) -> None:
+        self.name, self.log = name, log
         self._store = store
         self.differing: dict[int, Message] = {}  # whole records here and in the store that differ in a bit
         self.replaced: dict[int, int] = {}  # beginnings and ends of what `recover` put into the store, and not here

@@ -13,6 +13,7 @@ import pytest
 from rmqctl.errors import AnotherLog
 from rmqctl.format.message import HEADS, Message
 from rmqctl.operations.heal.plan import Ambiguous, Healed, Healing, HealPlan, Lost
+from rmqctl.operations.heal.replica import log_of_file
 from rmqctl.store.config.topics import TRANS_HALF_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, unpack
@@ -23,7 +24,11 @@ TIMES = ("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS")  # when the broker's timer took
 
 
 def plan_of(store: Path, *others: Path) -> HealPlan:
-    return Healing(ReadOnlyStore(store)).plan([ReadOnlyStore(other, log_only=True) for other in others])
+    logs = {
+        str(other): log_of_file(other) if other.is_file() else ReadOnlyStore(other, log_only=True).commit_log
+        for other in others
+    }
+    return Healing(ReadOnlyStore(store)).plan(logs)
 
 
 def messages_of(store: Path) -> list[Message]:
@@ -215,6 +220,21 @@ class TestReplica:
         plan = plan_of(*stores)
         assert {type(one) for one in plan.outcomes} == {Healed}
         assert {one.source for one in plan.healed} == {str(store) for store in stores[1:]}
+
+    def test_it_may_be_one_file_of_the_log(self, tmp_path: Path) -> None:
+        ours = unpack("broker-497", tmp_path / "a")
+        second = sorted((ours / "commitlog").iterdir())[1]
+        file = tmp_path / "found.0007"
+        file.write_bytes(second.read_bytes())
+        overwrite(ours, 300_000, b"x" * 5_000)
+        plan = plan_of(ours, file)
+        assert {one.how for one in plan.healed} == {"replica"}
+        for name, position, data in written(plan):
+            write_at(ours / name, position, data)
+        assert second.read_bytes() == file.read_bytes()
+        file.write_bytes(bytes(100_000))
+        with pytest.raises(AnotherLog, match="does not begin with a record"):
+            plan_of(ours, file)
 
     def test_what_it_lacks_stays(self, tmp_path: Path) -> None:
         ours, theirs = unpack("broker-497", tmp_path / "a"), unpack("broker-497", tmp_path / "b")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from rmqctl.operations.heal.plan import HealPlan
     from rmqctl.store.journal.changes import Change
+    from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
@@ -64,8 +65,8 @@ class HealOptions:
     metavar="SOURCE",
     multiple=True,
     type=LocalPath(),
-    help="Another store of the same log: a slave's, a backup. May be given several times; the first that has a record "
-    "whole counts.",
+    help="Another store of the same log, as a slave's or a backup, or one file of its log under any name. May be given "
+    "several times; the first that has a record whole counts.",
 )
 @click.option(
     "--accept-single-bit",
@@ -108,7 +109,7 @@ def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
 
     opened = open_store(store)
     check_writable(opened, refills=True)
-    others = [_opened(source) for source in asked.sources]
+    others = {str(source): _opened(source) for source in asked.sources}
     healing = Healing(opened, how.threads, accept_single_bit=asked.accept_single_bit)
     warmed_up(healing.warm_up)
     with opened.storage.keeping_small_files(), scan_progress(opened, "heal"):
@@ -139,19 +140,22 @@ def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
     return carry_out(change, how)
 
 
-def _opened(source: Path) -> ReadOnlyStore:
+def _opened(source: Path) -> CommitLog:
+    from rmqctl.operations.heal.replica import log_of_file
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
+    if source.is_file():
+        return log_of_file(source)
     opened = ReadOnlyStore(source, log_only=True)
     click.get_current_context().call_on_close(opened.close)
-    return opened
+    return opened.commit_log
 
 
 def _remarks(store: Path, plan: HealPlan) -> Iterator[str]:
     if plan.ambiguous or plan.lost:
         yield "what does not come back: another store of the same log may have it (--from)"
     if any(one.how == "placeholder" for one in plan.healed):
-        yield f"`rmqctl rebuild {target_words(store)} all` then gives the index the keys that the placeholders did not have"
+        yield f"`rmqctl rebuild {target_words(store)} all` then gives the index the keys that placeholders do not have"
     if plan.lost:
         yield f"`rmqctl recover {target_words(store)} --keep-going --dry-run` keeps the messages after it"
 
