@@ -47,6 +47,8 @@ TWO_BIT_SURE_MAX = 371
 TWO_BIT_BODY_MAX = 4 * 1024  # bytes: longer bodies have several explanations by two bits
 SPOTS_MAX = 10_000  # damaged records with copies that are looked for; more are no damaged sectors, but a lost log
 RECORD_MAX = 16 * 1024 * 1024  # bytes of a record that is examined
+# what else is wrong just before other damage belongs to it, and is no flipped bit, unless a checksum says so
+OF_CHECKSUMS = frozenset({BAD_BODY_CRC, "bad-property-crc"})
 BIT_FLIP, TWO_BIT, COPY = "bit-flip", "two-bits", "copy"
 
 
@@ -188,7 +190,8 @@ class Examination:
             why = "no single flipped bit explains it" if code else ""
             return Verdict(at, size, why=why, witnesses=names, is_damage=code is not None)
         is_sure = code is not None or not WEAK.issuperset(refuted) or self._are_tags_known(message, kept[0])
-        is_exact = len(kept) == 1 and is_sure and self._is_body_sure(kept[0], message, code)
+        is_apart = kept[0].how == COPY or code in OF_CHECKSUMS or not self._is_damaged(at + len(kept[0].content))
+        is_exact = len(kept) == 1 and is_sure and is_apart and self._is_body_sure(kept[0], message, code)
         why = "" if is_exact else "not corroborated" if len(kept) == 1 else f"{len(kept)} explanations"
         return Verdict(at, len(kept[0].content), tuple(kept), is_exact, names, why, code is not None)
 
@@ -202,6 +205,9 @@ class Examination:
         if end is not None and whole.end != end and whole.size != pointers.size and not self._is_boundary(whole.end):
             return False
         return next(self._refuted(whole, pointers), None) is None
+
+    def _is_damaged(self, physical_offset: int) -> bool:
+        return isinstance(self._store.commit_log.at(physical_offset), Damage)
 
     def _is_boundary(self, physical_offset: int) -> bool:
         found = self._store.commit_log.at(physical_offset)

@@ -172,6 +172,16 @@ def test_random_bytes_are_never_taken_for_flipped_bits(size: int, golden: Callab
         path.write_bytes(before)
 
 
+def test_the_last_bytes_before_damage_are_no_flipped_bit(golden: Callable[[str], Path]) -> None:
+    """They are overwritten, too: one bit would make them readable, and wrong."""
+    store = golden("broker-550")
+    message = next(one for one in messages_of(store) if one.topic == "rmq_sys_REVIVE_LOG_DefaultCluster")
+    assert message.properties_bytes.endswith(b"REAL_QID\x010\x02")
+    overwrite(store, message.end - 2, b"7\x82" + b"x" * 300)
+    plan = plan_of(store)
+    assert [one for one in plan.healed if one.physical_offset == message.physical_offset and one.how != "copy"] == []
+
+
 def test_a_damaged_unit_changes_no_record(golden: Callable[[str], Path]) -> None:
     """Its tagsCode has one flipped bit: what a flipped bit in the TAGS of the record would look like."""
     store = golden("497-basic")
