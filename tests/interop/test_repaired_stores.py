@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from rmqctl.format.message import Message
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, expected, unpack
 from tests.interop.compared_answers import (
     ALL,
@@ -31,6 +33,7 @@ from tests.interop.compared_answers import (
 from tests.interop.readings import Stored, about, read_copies, sizes
 from tests.interop.written_stores import PROFILE_OF
 from tests.real_store.harness import RealRocketMQ
+from tests.support.file_edits import overwrite
 from tests.support.golden_store import FLIPS, SILENT, died, profile_of, ranges
 from tests.support.time_look_ups import assert_time_look_ups
 
@@ -130,6 +133,31 @@ def test_golden_stores(version: str, tmp_path: Path) -> None:
             assert (answer["minPhyOffset"], answer["maxPhyOffset"]) == (golden["minPhyOffset"], golden["maxPhyOffset"])
             assert ranges(answer["queues"]) == ranges(golden["queues"])
             assert_time_look_ups(repaired[name, how].root, answer, version)
+
+
+@pytest.mark.parametrize(("version", "names"), [("4.9.7", ("497-basic", "broker-497")), ("5.5.0", ("550-basic",))])
+def test_healed_stores(version: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    """With flipped bits, healed from what they have; and with a lost part of the log, from a replica."""
+    healed: dict[tuple[str, str], Stored] = {}
+    for name in names:
+        flipped, hit = unpack(name, tmp_path / name), unpack(name, tmp_path / f"{name}-hit")
+        whole = [one for one in ReadOnlyStore(flipped).commit_log.scan() if isinstance(one, Message)]
+        for message in whole[20:120:10]:  # in the body, or in MAGICCODE
+            at = message.physical_offset + (100 if len(message.body) > 20 else 5)
+            overwrite(flipped, at, bytes([byte_at(flipped, at) ^ 4]))
+        assert rmqctl("heal", flipped, "--yes") == REPAIRED
+        overwrite(hit, 40_000, bytes(20_000))
+        assert rmqctl("heal", hit, "--from", unpack(name, tmp_path / f"{name}-slave"), "--yes") == REPAIRED
+        healed |= {(name, "flipped"): Stored(name, flipped), (name, "hit"): Stored(name, hit)}
+    answers = read_copies(version, healed, start=True, key_messages=ALL)
+    for (name, how), answer in answers.items():
+        with about(name, how):
+            assert_all_of(answer, expected(name))
+
+
+def byte_at(store: Path, physical_offset: int) -> int:
+    path = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= physical_offset)
+    return path.read_bytes()[physical_offset - int(path.name)]
 
 
 def with_abort(stored: Stored) -> Stored:
