@@ -59,6 +59,23 @@ def remove(storage: WritableStorage, path: Path) -> None:
             storage.remove_file(found)
 
 
+def overwrite(storage: WritableStorage, path: Path) -> None:
+    """Replace the bytes of a file, or of all files in a folder, by zeros on the disk.
+
+    Raises OSError.
+    """
+    for found, stamp in tree_of(storage, path):
+        if stamp.kind is not Kind.FILE:
+            continue
+        descriptor = storage.open_for_writing(found)
+        try:
+            for at in range(0, stamp.size, BLOCK_SIZE):
+                storage.write(descriptor, at, bytes(min(BLOCK_SIZE, stamp.size - at)))
+            storage.sync(descriptor)
+        finally:
+            storage.close(descriptor)
+
+
 def remove_leftovers(storage: WritableStorage, path: Path) -> None:
     """Remove the temporary files and folders of an interrupted `move`.
 

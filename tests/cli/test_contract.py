@@ -43,6 +43,7 @@ STORE_VERBS = (
     ("undo",),
     ("clean", "--dry-run"),
     ("heal", "--dry-run"),
+    ("erase", "--key", "x", "--dry-run"),
 )
 
 

@@ -19,6 +19,7 @@ def test_verbs_that_change_a_store_say_which_user_to_run_as() -> None:
         "clean",
         "config-restore",
         "config-set-offset",
+        "erase",
         "heal",
         "job-rebuild",
         "rebuild",

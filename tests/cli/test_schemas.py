@@ -113,6 +113,7 @@ INSPECTIONS = (
     ("truncate", "--dirty", "--dry-run"),
     ("heal", "--dry-run"),
     ("du", "--by", "hour"),
+    ("erase", "--key", "c0", "--dry-run"),
     ("rebuild", "all", "--dry-run"),
     ("clean", "--keep-files", "1", "--dry-run"),
 )

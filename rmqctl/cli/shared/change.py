@@ -61,6 +61,7 @@ class PlannedChange:
     is_due: bool = True  # False if the plan has nothing to do
     remarks: Iterable[str] = ()  # for stderr, after the plan
     code: ExitCode = ExitCode.CLEAN  # the exit code, unless --dry-run shows a change that is due
+    typed: int | None = None  # the user types this number in place of yes
     warm_up: Callable[[], None] = lambda: None  # as the first user: the owner may have no right to the cached kernels
 
 
@@ -87,7 +88,7 @@ def carry_out(change: PlannedChange, how: ChangeOptions) -> int:
     if how.dry_run:
         note_owner(change.root, change.logs)
         return int(ExitCode.FINDINGS)
-    confirm(change.question, yes=how.yes)
+    confirm(change.question, yes=how.yes, typed=change.typed)
     change.warm_up()
     with ChangeInterruption() as interruption:
         act_as_owner(change.root, change.logs)

@@ -40,8 +40,10 @@ def check_can_ask(*, yes: bool) -> None:
         raise NotConfirmed("not confirmed, nothing was changed", hint="pass --yes to confirm")
 
 
-def confirm(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool, typed: int | None = None) -> None:
     """Ask the user whether to execute the plan. With `yes`, do not ask.
+
+    With `typed`, the answer must be this number.
 
     Raises NotConfirmed if the answer is no, or if no user can answer.
     """
@@ -49,7 +51,11 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     check_can_ask(yes=yes)
     try:
-        answer = click.confirm(printable(question), err=True)
+        if typed is None:
+            answer = click.confirm(printable(question), err=True)
+        else:
+            told = f"{printable(question)} Type {typed} to go on"
+            answer = click.prompt(told, default="", show_default=False, err=True).strip() == str(typed)
     except click.Abort:  # Ctrl-C
         remark("nothing was changed")
         raise

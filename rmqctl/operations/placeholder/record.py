@@ -87,6 +87,19 @@ _OF_THE_BODY = COMPRESSED | COMPRESSION_TYPE_MASK | NEED_UNWRAP | INNER_BATCH
 _V6_MASK = BORNHOST_V6 | STOREHOST_V6
 _FIELDS_OF_HEAD = Message._fields.index("body")
 _SHORT = struct.Struct(">h")
+ERASED = "erased"  # the code of a record that `erase` wrote
+# what brokers and their delay, timer, transaction and POP services read from a stored message
+_READ_BY_BROKERS = frozenset({
+    b"DELAY", b"REAL_TOPIC", b"REAL_QID", b"PGROUP", b"TRAN_MSG", b"TRANSACTION_CHECK_TIMES",
+    b"TRAN_PREPARED_QUEUE_OFFSET", b"RETRY_TOPIC", b"DLQ_ORIGIN_TOPIC", b"ORIGIN_GROUP", b"1ST_POP_TIME", b"POP_CK",
+    b"TIMER_OUT_MS", b"TIMER_DELIVER_MS", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_ENQUEUE_MS",
+    b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_DELAY_LEVEL", b"INNER_MULTI_DISPATCH",
+    b"INNER_MULTI_QUEUE_OFFSET", b"INNER_NUM", b"INNER_BASE",
+})  # fmt: skip
+NOT_OF_USERS = _READ_BY_BROKERS | {
+    b"UNIQ_KEY", b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER", b"ORIGIN_MESSAGE_ID", b"__CRC32#",
+}  # fmt: skip
+_KEY_OF_ERASED = b"KEYS\x01-"
 # properties that clients and brokers add, and that nobody needs in a stored message
 _ADDITIONS = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
 _SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
@@ -159,6 +172,27 @@ def placeholder_message(message: Message, code: str) -> bytes:
     return _with_body(
         replaced._replace(sys_flag=message.sys_flag & ~_OF_THE_BODY, properties_bytes=kept), code, property_crc=has_crc
     )
+
+
+def erased_message(message: Message, *, is_compacted: bool = False) -> bytes:
+    """Return a record of the same size and place, without what the client sent.
+
+    Body, keys, tags and user properties are gone. What brokers read stays, and hosts and times. In compaction/, a
+    record needs a key, because the broker's compaction fails without one.
+    """
+    has_crc = ends_in_property_crc(message.properties_bytes)
+    raw = message.properties_bytes[: -crc.PROPERTY_CRC_SIZE] if has_crc else message.properties_bytes
+    pairs = [(pair, pair.partition(b"\x01")[0]) for pair in raw.split(_SEPARATOR)]
+    kept = [pair for pair, name in pairs if name in _READ_BY_BROKERS]
+    kept += [_KEY_OF_ERASED] if is_compacted and any(name == b"KEYS" for _, name in pairs) else []
+    joined = _SEPARATOR.join(kept) + (_SEPARATOR if kept and raw.endswith(_SEPARATOR) else b"")
+    bare = _readable(message)._replace(
+        stored_physical_offset=message.physical_offset,
+        sys_flag=message.sys_flag & ~_OF_THE_BODY,
+        prepared_transaction_offset=PLACEHOLDER_SIGN,
+        properties_bytes=joined,
+    )
+    return _with_body(bare, ERASED, property_crc=has_crc)
 
 
 def _readable(message: Message) -> Message:

@@ -180,9 +180,9 @@ class Rebuild:
 
     The new files are written to the folder `staging`; if it is None, messages are only counted, and units compared.
     `begin` and `end` are physical offsets of records. By default, the whole log is read, with `threads` threads; once
-    more if a queue is disordered that is not in `disordered`. `placeholders` replace damaged records. `units` keeps the
-    units of the disordered queues. New units are compared with the existing queues, and with `compares_index`, the
-    existing index with the log. Methods raise OSError.
+    more if a queue is disordered that is not in `disordered`. `placeholders` replace damaged records, and those at the
+    physical offsets `erased` get no keys. `units` keeps the units of the disordered queues. New units are compared with
+    the existing queues, and with `compares_index`, the existing index with the log. Methods raise OSError.
     """
 
     def __init__(
@@ -198,9 +198,10 @@ class Rebuild:
         units: BuiltUnits | None = None,
         disordered: Collection[QueueKey] = (),
         compares_index: bool = False,
+        erased: Collection[int] = (),
     ) -> None:
         builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
-        self.log = RepairedLog(store, builder, begin, end, placeholders, threads)
+        self.log = RepairedLog(store, builder, begin, end, placeholders, threads, erased)
         self.selection = selection
         self.geometry = geometry_of_store(store)
         self.wanted = wanted_queues(store, selection)

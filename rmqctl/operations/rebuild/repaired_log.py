@@ -26,7 +26,7 @@ from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.format.message import Blank, Message
@@ -85,7 +85,8 @@ class RepairedLog:
     """The log of `store`, with its messages as a broker will dispatch them.
 
     `begin` and `end` are physical offsets of records (None: the log's own). `threads` threads scan it. `placeholders`
-    replace damaged records. `lost` are the ranges that `lose` and `lose_fillers` found. Methods raise OSError.
+    replace damaged records. Those at the physical offsets `erased` will have no keys. `lost` are the ranges that `lose`
+    and `lose_fillers` found. Methods raise OSError.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class RepairedLog:
         end: int | None,
         placeholders: PlaceholderBlocks,
         threads: int,
+        erased: Collection[int] = (),
     ) -> None:
         self.store = store
         self.builder = builder
@@ -107,6 +109,7 @@ class RepairedLog:
         self.end = end
         self._placeholders = placeholders
         self._threads = threads
+        self._erased = np.array(sorted(erased), np.int64)
 
     def items(self, start: int) -> Iterator[Blank | Damage | RecordRun]:
         """Scan the log from a physical offset on, as `DispatchRequestBuilder.scan` does."""
@@ -126,6 +129,8 @@ class RepairedLog:
     def described(self, item: Blank | Damage | RecordRun) -> Iterator[DispatchColumns]:
         """Yield the messages of an item, as they will be after the repair."""
         if isinstance(item, RecordRun):
+            messages = item.result.messages
+            messages["hashes_count"][np.isin(messages["physical_offset"], self._erased)] = 0
             yield item.result
         elif not isinstance(item, Damage):
             return

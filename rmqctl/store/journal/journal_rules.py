@@ -5,16 +5,16 @@ journal that it writes or reads.
 
 | change | allowed paths |
 |---|---|
-| changed bytes or length of a file | `commitlog/FILE`, `QUEUES/TOPIC/QUEUEID/FILE`, `index/FILE`, `checkpoint` |
+| changed bytes or length of a file | `commitlog/FILE`, `QUEUES/TOPIC/QUEUEID/FILE`, `index/FILE`, `checkpoint`, LOGS |
 | moved or installed path | paths below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG; TIMER |
 | made folder, or restored time of a folder | the folders above these paths |
 
 QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits, in `index` of any number of
-digits. CONFIG is `config/NAME` or `config/NAME.bak`, where NAME is a config file of a broker. TIMER is `timerlog`,
-`timerwheel`, its snapshot `timerwheel.N`, `config/timercheck` or a path below `rocksdbstore`. Log files are also
-allowed in a log folder that the user named; outside the store, their path is absolute. In the journal's folder, kept
-files are `kept/bytes-N` or `kept/moved-N`, and staged files are below `staging`. A file of kept bytes has exactly the
-size that journal.json gives.
+digits. LOGS are `compaction/compactionLog/TOPIC/QUEUEID/FILE`. CONFIG is `config/NAME` or `config/NAME.bak`, where NAME
+is a config file of a broker. TIMER is `timerlog`, `timerwheel`, its snapshot `timerwheel.N`, `config/timercheck` or a
+path below `rocksdbstore`. Log files are also allowed in a log folder that the user named; outside the store, their path
+is absolute. In the journal's folder, kept files are `kept/bytes-N` or `kept/moved-N`, and staged files are below
+`staging`. A file of kept bytes has exactly the size that journal.json gives.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from rmqctl.store.config.store_path import (
     ABORT,
     CHECKPOINT,
     COMMITLOG,
+    COMPACTION,
     CONFIG,
     INDEX,
     QUEUE_PARTS,
@@ -51,6 +52,7 @@ _CONFIG_FILES = frozenset(CONFIG_FILES + CONFIG_FILES_OF_5)
 _TIMER_FILE = re.compile(rf"{TIMER_LOG}|{TIMER_WHEEL}(\.[0-9]{{1,19}})?|{CONFIG}/{TIMER_CHECK}")
 _KEPT_BYTES = re.compile(rf"{KEPT}/bytes-[0-9]{{1,9}}")
 _KEPT_PATH = re.compile(rf"{KEPT}/moved-[0-9]{{1,9}}")
+COMPACTION_LOG = "compactionLog"
 _QUEUE_FILE_PARTS = 4  # QUEUES, TOPIC, QUEUEID, FILE
 
 
@@ -66,9 +68,11 @@ def may_write(path: str, named: Collection[str]) -> bool:
         return len(parts) == 2 and is_file_name(parts[1])
     if parts[:1] == (INDEX,):
         return len(parts) == 2 and _is_number(parts[1])
+    if parts[:2] == (COMPACTION, COMPACTION_LOG):
+        parts = parts[1:]
     return (
         bool(parts)
-        and parts[0] in QUEUE_PARTS
+        and parts[0] in (*QUEUE_PARTS, COMPACTION_LOG)
         and len(parts) == _QUEUE_FILE_PARTS
         and _is_number(parts[2])
         and is_file_name(parts[3])

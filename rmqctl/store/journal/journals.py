@@ -43,6 +43,7 @@ WHAT = "the journal"
 
 NUMBER_MAX = 999_999_999
 CHECKPOINT_VERB = "checkpoint"
+ERASE_VERB = "erase"
 CONFIG_VERB = "config-"  # the names of folders have no blank: config-set-offset, config-restore
 _FOLDER_NAME = re.compile(r"([0-9]{4,9})-([a-z][a-z-]{0,40})")
 

@@ -151,11 +151,12 @@ class Journal:
         finally:
             self.close()
 
-    def execute(self, changes: Sequence[Change], commit: Callable[[], None] = nothing) -> None:
+    def execute(self, changes: Sequence[Change], commit: Callable[[], None] = nothing, *, is_kept: bool = True) -> None:
         """Carry out the changes, in order; then they are on disk, and can be undone.
 
         `commit` is called after the preparation, before the first file is changed; an exception from it stops the
-        change. In-place changes of a file may overlap.
+        change. In-place changes of a file may overlap. Without `is_kept`, the change cannot be undone once it is on
+        disk: step 5 deletes journal.json in place of writing `done`, and the old bytes are overwritten and removed.
 
         Raises ValueError if
 
@@ -170,15 +171,24 @@ class Journal:
         """
         self._is_over = True
         try:
-            self._execute(changes, commit)
+            self._execute(changes, commit, is_kept=is_kept)
         except OSError as error:
             raise self._taken_back(error) from error
         except BaseException:
             self._take_back()
             raise
+        if not is_kept:
+            try:
+                self.abandon()
+            except OSError as error:
+                state = "all was changed, but the old bytes are still in its journal"
+                is_left = self._storage.stamp(self._folder / MANIFEST) is not None
+                undone = f"`rmqctl undo {quoted(self._root)}` takes it back"
+                hint = undone if is_left else "the next change of the store overwrites and removes them"
+                raise change_failed(self._root, error, state, hint) from error
 
     def abandon(self) -> None:
-        """Remove all staged files; never after `execute`. Raises OSError."""
+        """Remove all files of the change, which cannot be undone then. Raises OSError."""
         self._is_over = True
         forget(self._storage, self._folder)
         tidy(self._storage, self._root, self._root_mtime_ns)
@@ -198,7 +208,7 @@ class Journal:
             self._storage.close(self._lock)
             self._lock = None
 
-    def _execute(self, changes: Sequence[Change], commit: Callable[[], None]) -> None:
+    def _execute(self, changes: Sequence[Change], commit: Callable[[], None], *, is_kept: bool) -> None:
         storage, root, folder = self._storage, self._root, self._folder
         manifest = prepare(storage, root, folder, self._verb, self._summary, self._root_mtime_ns, changes)
         like = storage.present(root)
@@ -213,7 +223,8 @@ class Journal:
         commit()
         storage.replace_file(folder / MANIFEST, to_json(manifest))
         _apply(storage, root, folder, manifest, changes)
-        storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
+        if is_kept:
+            storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
 
     def _taken_back(self, error: OSError) -> ChangeFailed:
         if self._take_back():
@@ -274,14 +285,16 @@ def make_change(
     summary: str,
     build: Callable[[Path], Sequence[Change]],
     commit: Callable[[], None] = nothing,
+    *,
+    is_kept: bool = True,
 ) -> None:
-    """Make one change of a store, which `undo` takes back.
+    """Make one change of a store, which `undo` takes back if it `is_kept`.
 
     `build` makes the new files in the journal's staging folder, and returns the changes. The other arguments and the
     errors are those of `Journal.begin` and `Journal.execute`.
     """
     with Journal.begin(store.path.root, verb, summary, WritableStorage.like(store.storage)) as journal:
-        journal.execute(build(journal.staging), commit)
+        journal.execute(build(journal.staging), commit, is_kept=is_kept)
 
 
 def undo_last(
@@ -327,12 +340,18 @@ def _check_may_undo(storage: WritableStorage, root: Path, entry: JournalEntry, *
 
 
 def drop(
-    root: Path, storage: WritableStorage, *, damaged: str | None = None, commit: Callable[[], None] = nothing
+    root: Path,
+    storage: WritableStorage,
+    *,
+    damaged: str | None = None,
+    commit: Callable[[], None] = nothing,
+    overwrites: bool = False,
 ) -> list[JournalEntry]:
     """Forget changes, which then cannot be undone; return them, the oldest first.
 
     All undamaged journals are forgotten, or with `damaged` only the damaged journal whose folder has this name.
-    `commit` is called before any file is removed; an exception from it stops `drop`.
+    `commit` is called before any file is removed; an exception from it stops `drop`. With `overwrites`, zeros replace
+    the old bytes first.
 
     Raises NeedsRecovery if a change is half done, Unreadable if that of a damaged journal may be, StoreInUse, and
     ChangeFailed if the system reports an error, after which `drop` can be called again.
@@ -348,7 +367,7 @@ def drop(
             commit()
             dropped = entries if damaged is not None else [entry for entry in entries if entry.fault is None]
             for entry in dropped:
-                forget(storage, entry.folder)
+                forget(storage, entry.folder, overwrites=overwrites)
             if storage.stamp(rmqctl_folder(root) / LOCK_WAS_MISSING) is not None and not list_journals(storage, root):
                 storage.unlink(rmqctl_folder(root) / LOCK_WAS_MISSING)  # `lock` stays: it now belongs to the store
             tidy(storage, root, root_mtime_ns)

@@ -13,6 +13,7 @@ from rmqctl.store.config.store_path import LOCK
 from rmqctl.store.journal import pre_image
 from rmqctl.store.journal.journal_rules import KEPT
 from rmqctl.store.journal.journals import (
+    ERASE_VERB,
     JOURNAL_FOLDER,
     LOCK_WAS_MISSING,
     LOCK_WAS_MISSING_PARTIAL,
@@ -112,13 +113,16 @@ def sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
             storage.sync_folder(folder)
 
 
-def forget(storage: WritableStorage, folder: Path) -> None:
+def forget(storage: WritableStorage, folder: Path, *, overwrites: bool = False) -> None:
     """Remove a journal that is not needed any more.
 
-    journal.json goes first: without it, the other files have no meaning. Raises OSError.
+    journal.json goes first: without it, the other files have no meaning. The old bytes in a journal of `erase` are
+    overwritten before they are removed, and with `overwrites` those in any journal. Raises OSError.
     """
     if storage.stamp(folder / MANIFEST) is not None:
         storage.unlink(folder / MANIFEST)
+    if overwrites or folder.name.endswith(f"-{ERASE_VERB}"):
+        file_tree.overwrite(storage, folder)
     file_tree.remove(storage, folder)
     storage.sync_folder(folder.parent)
 

@@ -1,0 +1,1 @@
+"""Erase messages: every copy, and what is left of them behind the log's end."""
