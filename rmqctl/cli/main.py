@@ -44,6 +44,7 @@ VERBS = {
     "recover": ("verbs.change.recover", "Repair a store after a crash or damage; --dry-run shows its losses."),
     "heal": ("verbs.change.heal", "Bring damaged records back exactly: from their own bytes, or from a replica."),
     "erase": ("verbs.change.erase", "Erase messages for good: every copy, by key, text or offset."),
+    "salvage": ("verbs.change.salvage", "Bring a log back from disk images, shuffled blocks, any files: a new store."),
     "truncate": ("verbs.change.truncate", "End the log at a record boundary; queues and index follow."),
     "rebuild": ("verbs.change.rebuild", "Rebuild queues and index from the log."),
     "clean": ("verbs.change.clean", "Delete expired files, by age, disk usage or a limit; made for cron."),

@@ -25,7 +25,7 @@ from rmqctl.errors import EXIT_CODE_MEANINGS
 
 TOPICS = {
     "rmqctl-store": ("info", "verify", "dump", "queue", "query", "config", "checkpoint"),
-    "rmqctl-recovery": ("recover", "heal", "truncate", "rebuild", "undo", "checkpoint", "append"),
+    "rmqctl-recovery": ("recover", "heal", "salvage", "truncate", "rebuild", "undo", "checkpoint", "append"),
     "rmqctl-clean": ("clean",),
     "rmqctl-spark": ("job",),
     "rmqctl-python": (),

@@ -1,0 +1,1 @@
+"""Find records of commit logs in any bytes: files, disk images, shuffled blocks."""

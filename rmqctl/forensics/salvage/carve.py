@@ -1,0 +1,391 @@
+"""Find the records in a source by their magic codes.
+
+A record says where it belongs: PHYSICALOFFSET less its position in the source is the *base*, which is the same for all
+records of one stretch of a log. From the first record of a stretch, the scan kernel reads on at full speed. A whole
+record is passed over with all that its body holds, and so is a record with right lengths but a wrong checksum: a record
+inside a body is part of the body.
+
+A stretch ends where the next bytes are not the record that should follow. Such a record is a *head*: its beginning is
+there, and `joins.py` looks for the rest. Where most stretches end at a block, the source is shuffled; it is then read
+again block by block, as even two blocks that fit may be neighbours by chance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqctl.errors import BadRequest
+from rmqctl.format import message
+from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET, Message
+from rmqctl.kernels import scan
+from rmqctl.kernels.warm_up import warm_up as warm_up_kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqctl.forensics.salvage.sources import Source
+
+BUFFER_SIZE = 2 * 1024 * 1024
+RECORD_SIZE_MAX = 32 * 1024 * 1024  # maxMessageSize is 4 MiB by default
+PIECES_MAX = 2_000_000
+OFFSET_MAX = 2**62
+TIME_MAX = 2**43  # ms since 1970
+KNOWN_SYS_FLAGS = 0x7FF
+NESTED_WITHIN = 4 * 1024 * 1024  # bytes
+SECTOR_SIZE = 512
+SKIP_MAX = 1 << 20
+BLOCK_SIZES = (4096, 1024)
+# a source is shuffled if less than so many blocks follow their predecessor for each one that does not
+WHOLE_SHARE = 8
+_MAGICS = (MAGIC_V1, MAGIC_V2)
+_COMMON = MAGIC_V1.to_bytes(4, "big")[:3]
+_HEAD = HEADS[0]
+_KNOWN = PHYSICALOFFSET_OFFSET + 8  # bytes of a head that say where the record belongs, and how long it is
+UNKNOWN_TIME = -1
+
+
+def warm_up(size: int) -> None:
+    """Compile or load the kernel of the scan.
+
+    Not if `size`, the bytes of the sources, is small.
+    """
+    warm_up_kernels(scan, size=size)
+
+
+class Piece(NamedTuple):
+    """Whole records that follow one another, or the head of one.
+
+    The rest of a head's record is elsewhere, or damaged.
+    """
+
+    source: int  # its number
+    position: int  # byte of the source; of a head that begins in another block, where it would begin
+    begin: int  # physical offset
+    size: int  # bytes; of a head, its TOTALSIZE, or 0 if that is in another block
+    messages: int  # 0: a head
+    first_time: int  # ms, STORETIMESTAMP; UNKNOWN_TIME if the head is cut before it
+    last_time: int
+    first_host: bytes
+    last_host: bytes
+    framed: bool = False  # a head whose lengths add up: its content is damaged
+    before: int = 0  # bytes of a head that are in the block before
+
+    @property
+    def end(self) -> int:
+        """The physical offset after the last record."""
+        return self.begin + self.size
+
+    @property
+    def base(self) -> int:
+        """The physical offset of the source's first byte."""
+        return self.begin - self.position
+
+
+class Head(NamedTuple):
+    """What the first bytes of a record say."""
+
+    size: int
+    physical_offset: int
+    store_timestamp: int  # UNKNOWN_TIME if cut off
+    store_host: bytes
+
+
+def head_at(raw: bytes | memoryview) -> Head | None:
+    """Return the head at the start of `raw`, or None.
+
+    None if no record begins so. `raw` may be cut.
+    """
+    if len(raw) < _KNOWN:
+        return None
+    size, magic = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:8], "big")
+    at = int.from_bytes(raw[PHYSICALOFFSET_OFFSET:_KNOWN], "big")
+    if magic not in _MAGICS or not MIN_SIZE <= size <= RECORD_SIZE_MAX or at > OFFSET_MAX:
+        return None
+    if raw[12] > 0x7F or raw[20] > 0x7F:  # QUEUEID, QUEUEOFFSET
+        return None
+    if len(raw) < MIN_SIZE + 24:
+        raw = bytes(raw).ljust(MIN_SIZE + 24, b"\0") if len(raw) >= MIN_SIZE - 3 else b""
+    if not raw:
+        return Head(size, at, UNKNOWN_TIME, b"")
+    head = message.head_of(raw)
+    fields = dict(zip((field.name for field in head.fields), head.struct.unpack_from(raw), strict=True))
+    times = fields["BORNTIMESTAMP"], fields["STORETIMESTAMP"]
+    if fields["SYSFLAG"] & ~KNOWN_SYS_FLAGS or not all(0 <= time < TIME_MAX for time in times):
+        return None
+    if not 0 <= fields["BODYLENGTH"] <= size - head.size:
+        return None
+    return Head(size, at, fields["STORETIMESTAMP"], bytes(fields["STOREHOST"]))
+
+
+class Carver:
+    """Collects the pieces of all sources.
+
+    `on_progress` gets the number of bytes read since the last call.
+    """
+
+    def __init__(self, on_progress: Callable[[int], None] = lambda _: None) -> None:
+        self.pieces: list[Piece] = []
+        self.block_sizes: list[int] = []  # by source; 0: the source is not shuffled
+        self.nested = 0  # messages inside the bodies of others
+        self.blanks: set[int] = set()  # physical offsets at which log files end, by their blanks
+        self._on_progress = on_progress
+        self._buffer = bytearray(BUFFER_SIZE)
+        self._bytes = np.frombuffer(self._buffer, np.uint8)
+        self._rows = np.empty(BUFFER_SIZE // MIN_SIZE + 1, scan.RECORD_COLUMNS)
+
+    def carve(self, source: Source) -> None:
+        """Add the pieces of the next source.
+
+        Raises OSError, and BadRequest if there are too many.
+        """
+        number = len(self.block_sizes)
+        found = _Pieces(PIECES_MAX - len(self.pieces))
+        for begin, end in source.extents():
+            self._carve_extent(source, number, begin, end, found)
+        block_size = found.shuffled()
+        if block_size:
+            found = _Pieces(PIECES_MAX - len(self.pieces))
+            for begin, end in source.extents():
+                for block in range(begin // block_size * block_size, end, block_size):
+                    self._carve_block(source, number, block, block_size, found)
+        else:
+            self.nested += found.drop_nested()
+        self.pieces += found.pieces
+        self.block_sizes.append(block_size)
+        source.close()
+
+    def _carve_extent(self, source: Source, number: int, position: int, end: int, found: _Pieces) -> None:
+        step = SECTOR_SIZE
+        while position < end:
+            with memoryview(self._buffer) as buffer:
+                filled = source.fill(position, buffer[: min(BUFFER_SIZE, end - position)])
+            if not filled:
+                skipped = min((position // step + 1) * step, end)
+                source.unreadable += skipped - position
+                position, step = skipped, min(2 * step, SKIP_MAX)
+                continue
+            read = self._carve_filled(source, number, position, filled, end - position, found)
+            self._on_progress(read)
+            position += read
+
+    def _carve_filled(self, source: Source, number: int, position: int, filled: int, room: int, found: _Pieces) -> int:
+        """Take the pieces in the buffer, and return how many bytes are done."""
+        at = 0
+        is_last = filled == room or filled < BUFFER_SIZE  # or before a bad sector
+        while (hit := self._buffer.find(_COMMON, at + 4, filled)) >= 0:
+            begin = hit - 4
+            if begin and filled - begin < MIN_SIZE + 24 and not is_last:
+                return begin
+            head = head_at(memoryview(self._buffer)[begin : min(filled, begin + MIN_SIZE + 24)])
+            if head is None:
+                at = begin + 1
+                continue
+            count = self._walk(begin, filled, head.physical_offset)
+            if count:
+                at = begin + self._take_rows(number, position, begin, head.physical_offset, count, found)
+                self._note_blank(at, filled, head.physical_offset - begin)
+                continue
+            framed = is_framed(source, position + begin, head.size)
+            if framed and begin and filled < begin + head.size <= begin + BUFFER_SIZE and not is_last:
+                return begin  # read again from its start
+            is_whole = framed and self._is_whole(source, position + begin, head)
+            found.add(_piece(number, position + begin, head, messages=int(is_whole), framed=framed))
+            at = begin + (head.size if framed else 1)
+        return max(at, filled if is_last else filled - MIN_SIZE)
+
+    def _walk(self, begin: int, end: int, physical_offset: int) -> int:
+        return scan.walk(self._bytes[begin:end], physical_offset, OFFSET_MAX, self._rows, check_bodies=True)
+
+    def _take_rows(
+        self, number: int, position: int, begin: int, physical_offset: int, count: int, found: _Pieces
+    ) -> int:
+        first, last = self._rows[0], self._rows[count - 1]
+        size = int(last["position"]) + int(last["size"])
+        hosts = []
+        for row in (first, last):
+            head = HEADS[int(row["sys_flag"]) & 48]
+            start = begin + int(row["position"]) + head.offset("STOREHOST")
+            hosts.append(bytes(self._buffer[start : start + head.offset("RECONSUMETIMES") - head.offset("STOREHOST")]))
+        times = int(first["store_timestamp"]), int(last["store_timestamp"])
+        found.add(Piece(number, position + begin, physical_offset, size, count, *times, hosts[0], hosts[1]))
+        return size
+
+    def _note_blank(self, at: int, filled: int, base: int) -> None:
+        raw = self._buffer[at : min(at + 8, filled)]
+        size = int.from_bytes(raw[:4], "big")
+        if raw[4:] == message.MAGIC_BLANK.to_bytes(4, "big") and size >= message.BLANK_SIZE:
+            self.blanks.add(base + at + size)
+
+    def _is_whole(self, source: Source, position: int, head: Head) -> bool:
+        raw = source.read(position, head.size)
+        return len(raw) == head.size and isinstance(message.decode(raw, 0, head.physical_offset, head.size), Message)
+
+    def _carve_block(self, source: Source, number: int, position: int, block_size: int, found: _Pieces) -> None:
+        with memoryview(self._buffer) as buffer:
+            filled = source.fill(position, buffer[:block_size])
+        self._on_progress(filled)
+        straddling = straddling_head(bytes(self._buffer[: min(filled, MIN_SIZE + 24)]), block_size)
+        at = 0
+        if straddling is not None:
+            piece = _piece(number, position - straddling[0], straddling[1])
+            found.add(piece._replace(before=straddling[0]))
+        while (hit := self._buffer.find(_COMMON, at + 4, filled)) >= 0:
+            begin = hit - 4
+            raw = bytes(self._buffer[begin : min(filled, begin + MIN_SIZE + 24)])
+            head = head_at(raw) or found.next_head(raw, number, position + begin)
+            if head is None or (head.physical_offset - begin) % block_size:
+                at = begin + 1
+                continue
+            count = self._walk(begin, filled, head.physical_offset)
+            if count:
+                at = begin + self._take_rows(number, position, begin, head.physical_offset, count, found)
+                self._note_blank(at, filled, head.physical_offset - begin)
+                continue
+            framed = begin + head.size <= filled and is_framed(source, position + begin, head.size)
+            found.add(_piece(number, position + begin, head, framed=framed))
+            at = begin + (head.size if framed else 1)
+
+
+class _Pieces:
+    """The pieces of one source, in order."""
+
+    def __init__(self, room: int) -> None:
+        self.pieces: list[Piece] = []
+        self._room = room
+
+    def add(self, piece: Piece) -> None:
+        last = self.pieces[-1] if self.pieces else None
+        is_next = last is not None and last.messages and last.end == piece.begin and last.base == piece.base
+        if last is not None and is_next and piece.messages:
+            self.pieces[-1] = last._replace(
+                size=last.size + piece.size,
+                messages=last.messages + piece.messages,
+                last_time=piece.last_time,
+                last_host=piece.last_host,
+            )
+            return
+        if last is not None and is_next and piece.first_time == UNKNOWN_TIME:
+            piece = piece._replace(
+                first_time=last.last_time,
+                last_time=last.last_time,
+                first_host=last.last_host,
+                last_host=last.last_host,
+            )
+        if len(self.pieces) >= self._room:
+            raise BadRequest(f"more than {PIECES_MAX:,} pieces of logs: salvage fewer sources at once", path="SOURCE")
+        self.pieces.append(piece)
+
+    def next_head(self, raw: bytes, number: int, position: int) -> Head | None:
+        """Return the head that the end of the last piece announces, or None.
+
+        It is known by that if the block ends within its PHYSICALOFFSET.
+        """
+        last = self.pieces[-1] if self.pieces else None
+        size, magic = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:8], "big")
+        if last is None or len(raw) >= _KNOWN or magic not in _MAGICS or not MIN_SIZE <= size <= RECORD_SIZE_MAX:
+            return None
+        is_next = last.messages and (last.source, last.position + last.size) == (number, position)
+        return Head(size, last.end, UNKNOWN_TIME, b"") if is_next else None
+
+    def shuffled(self) -> int:
+        """Return the size of the blocks of a shuffled source, or 0."""
+        breaks = sum(not piece.messages and not piece.framed for piece in self.pieces)
+        changes = sum(
+            one.base != other.base and one.position // 4096 == other.position // 4096
+            for one, other in zip(self.pieces, self.pieces[1:], strict=False)
+        )
+        size = BLOCK_SIZES[changes > max(2, breaks // 16)]
+        followed = sum(
+            (piece.position + piece.size - 1) // size - piece.position // size
+            for piece in self.pieces
+            if piece.messages
+        )
+        return size if breaks >= 4 and followed < WHOLE_SHARE * breaks else 0
+
+    def drop_nested(self) -> int:
+        """Leave out what lies between two pieces of one stretch; return its messages.
+
+        The record around it has lost its head. If the head is there, the stretch goes on elsewhere.
+        """
+        kept: list[Piece] = []
+        last_of: dict[int, int] = {}  # base -> index in `kept`
+        nested = 0
+        for piece in self.pieces:
+            index = last_of.get(piece.base)
+            if index is not None and index < len(kept):
+                last = kept[index]
+                is_near = piece.begin - last.end <= NESTED_WITHIN and last.base == piece.base
+                if last.messages and is_near:
+                    for inner in kept[index + 1 :]:
+                        nested += inner.messages
+                    del kept[index + 1 :]
+            last_of[piece.base] = len(kept)
+            kept.append(piece)
+        self.pieces = kept
+        return nested
+
+
+def _piece(number: int, position: int, head: Head, *, messages: int = 0, framed: bool = False) -> Piece:
+    time, host = head.store_timestamp, head.store_host
+    return Piece(number, position, head.physical_offset, head.size, messages, time, time, host, host, framed)
+
+
+def is_framed(source: Source, position: int, size: int) -> bool:
+    """Return whether the lengths of the record at a position add up to `size`.
+
+    Only its lengths are read, as `size` may be a lie.
+    """
+    raw = source.read(position, message.HEAD_SIZE_MAX)
+    if len(raw) < MIN_SIZE:
+        return False
+    head = message.head_of(raw)
+    if head.size > len(raw):
+        return False
+    body_length = int.from_bytes(raw[head.size - 4 : head.size], "big", signed=True)
+    length_size = message.topic_length_size(int.from_bytes(raw[4:8], "big"))
+    at = head.size + body_length
+    if body_length < 0 or at + length_size + 2 > size:
+        return False
+    topic_length = int.from_bytes(source.read(position + at, length_size), "big")
+    at += length_size + topic_length
+    if at + 2 > size:
+        return False
+    return at + 2 + int.from_bytes(source.read(position + at, 2), "big") == size
+
+
+def straddling_head(raw: bytes, block_size: int) -> tuple[int, Head] | None:
+    """Return the head that began in the block before the one that begins with `raw`.
+
+    With it, how many of its bytes are there. None without such a head. It is known by a PHYSICALOFFSET that lies so
+    many bytes before the end of a block, and by its times; the TOTALSIZE in it is 0.
+    """
+    for before in range(1, PHYSICALOFFSET_OFFSET + 1):
+        at = PHYSICALOFFSET_OFFSET - before
+        offset = int.from_bytes(raw[at : at + 8], "big")
+        if not 0 < offset <= OFFSET_MAX or (offset + before) % block_size:
+            continue
+        whole = bytes(before) + raw
+        if len(whole) < message.HEAD_SIZE_MAX:
+            continue
+        head = message.head_of(whole)
+        fields = dict(zip((field.name for field in head.fields), head.struct.unpack_from(whole), strict=True))
+        times = fields["BORNTIMESTAMP"], fields["STORETIMESTAMP"]
+        is_likely = all(2**39 < time < TIME_MAX for time in times) and not fields["SYSFLAG"] & ~KNOWN_SYS_FLAGS
+        if is_likely and 0 <= fields["BODYLENGTH"] <= RECORD_SIZE_MAX:
+            return before, Head(0, offset, times[1], bytes(fields["STOREHOST"]))
+    return None
+
+
+def messages_of(source: Source, piece: Piece, most: int) -> Iterator[Message]:
+    """Yield the first messages of a piece, at most `most`."""
+    position, end = piece.position, piece.position + piece.size
+    while position < end and most:
+        size = int.from_bytes(source.read(position, 4), "big")
+        raw = source.read(position, min(size, end - position))
+        found = message.decode(raw, 0, piece.base + position, size) if len(raw) == size >= MIN_SIZE else None
+        if not isinstance(found, Message):
+            return
+        yield found
+        position, most = position + size, most - 1

@@ -1,0 +1,130 @@
+"""Which pieces belong to one log.
+
+Two logs may have other records at the same offsets: another broker's, or one broker's before and after its store was
+emptied. A *generation* is one of them. Its pieces have the STOREHOST of one broker, and in the order of their offsets
+their store times never fall. Where they overlap, they have the same records. Pieces are taken in the order of their
+store times: in the log of one broker, the offsets then rise, and they fall back where a new log begins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.salvage.carve import UNKNOWN_TIME, Piece
+from rmqctl.format.message import MIN_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.forensics.salvage.sources import Source
+
+GENERATIONS_MAX = 64  # of one broker; further pieces are not compared with older ones
+NEAR = 64 * 1024  # bytes between two pieces of one stretch of a log: room for a damaged record
+_COMPARED = MIN_SIZE  # bytes of a record
+
+
+@dataclass
+class Generation:
+    """One log: its whole pieces in log order, and the heads that lie between them."""
+
+    hosts: set[bytes] = field(default_factory=set)
+    pieces: list[Piece] = field(default_factory=list)
+    heads: list[Piece] = field(default_factory=list)
+    size: int = 0  # bytes of whole records
+    last_time: int = 0
+
+    def add(self, piece: Piece) -> None:
+        """Add a piece that fits."""
+        self.hosts |= {piece.first_host, piece.last_host}
+        self.last_time = max(self.last_time, piece.last_time)
+        if piece.messages:
+            insort(self.pieces, piece, key=_begin)
+            self.size += piece.size
+        else:
+            self.heads.append(piece)
+
+    def distance(self, piece: Piece, sources: Sequence[Source]) -> tuple[bool, int] | None:
+        """Return how far a piece is from the one before it, or None.
+
+        None if it is no part of this log. That is whether it is farther than NEAR, and the time between them in ms.
+        """
+        at = bisect_right(self.pieces, piece.begin, key=_begin)
+        before = self.pieces[at - 1] if at else None
+        behind = self.pieces[at] if at < len(self.pieces) else None
+        overlaps = [(before, piece)] if before is not None and before.end > piece.begin else []
+        overlaps += [(piece, behind)] if behind is not None and piece.messages and piece.end > behind.begin else []
+        if overlaps:
+            is_same = all(one.messages and _is_same(one, later, sources) for one, later in overlaps)
+            return (False, 0) if is_same and piece.messages else None
+        if (before and before.last_time > piece.first_time) or (behind and behind.first_time < piece.last_time):
+            return None
+        return before is None or piece.begin - before.end > NEAR, piece.first_time - (before.last_time if before else 0)
+
+
+def _begin(piece: Piece) -> int:
+    return piece.begin
+
+
+def _is_same(one: Piece, later: Piece, sources: Sequence[Source]) -> bool:
+    """Return whether both pieces have the same record where the later one begins."""
+    beside = sources[one.source].read(later.begin - one.base, _COMPARED)
+    return beside == sources[later.source].read(later.position, _COMPARED)
+
+
+def generations_of(pieces: Sequence[Piece], sources: Sequence[Source]) -> list[Generation]:
+    """Divide pieces into generations, the one with most bytes first.
+
+    Of equal ones, the newest is first.
+    """
+    brokers = _Brokers()
+    for piece in pieces:
+        brokers.join(piece.first_host, piece.last_host)
+    found: dict[bytes, list[Generation]] = {}
+    for piece in sorted(pieces, key=lambda piece: (not piece.messages, piece.first_time, piece.begin)):
+        of_broker = found.setdefault(brokers.of(piece.first_host), [])
+        if piece.first_time == UNKNOWN_TIME:
+            continue
+        distances = [(one.distance(piece, sources), one) for one in of_broker[-GENERATIONS_MAX:]]
+        near = [(distance, one) for distance, one in distances if distance is not None]
+        if near:
+            min(near, key=lambda pair: pair[0])[1].add(piece)
+        elif piece.messages or not of_broker:
+            of_broker.append(Generation())
+            of_broker[-1].add(piece)
+    generations = [one for of_broker in found.values() for one in of_broker]
+    generations.sort(key=lambda one: (one.size, one.last_time), reverse=True)
+    _add_cut(generations, [piece for piece in pieces if piece.first_time == UNKNOWN_TIME])
+    return generations
+
+
+def _add_cut(generations: Sequence[Generation], cut: Sequence[Piece]) -> None:
+    """Add each head that is cut before its store time.
+
+    It goes where the next record follows it.
+    """
+    begins: dict[int, Generation] = {}
+    ends = {piece.end for piece in cut}
+    for generation in reversed(generations):
+        begins |= {piece.begin: generation for piece in (*generation.pieces, *generation.heads) if piece.begin in ends}
+    for piece in cut:
+        home = begins.get(piece.end, generations[0] if generations else None)
+        if home is not None:
+            home.heads.append(piece)
+
+
+class _Brokers:
+    """Store hosts that one log has in turn are one broker's."""
+
+    def __init__(self) -> None:
+        self._above: dict[bytes, bytes] = {}
+
+    def of(self, host: bytes) -> bytes:
+        while (above := self._above.get(host, host)) != host:
+            host = above
+        return host
+
+    def join(self, one: bytes, other: bytes) -> None:
+        if one != other:
+            self._above[self.of(one)] = self.of(other)

@@ -1,0 +1,323 @@
+"""What can be had back from sources: the records of one generation.
+
+With their grades, and what is missing between.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.errors import BadRequest
+from rmqctl.forensics.salvage.carve import BLOCK_SIZES, OFFSET_MAX, Carver, Piece, head_at
+from rmqctl.forensics.salvage.generations import generations_of
+from rmqctl.forensics.salvage.joins import Extent, Joined, Joiner, blocks_without_place
+from rmqctl.forensics.salvage.witnesses import UniqueKeyTimes
+from rmqctl.format import host
+from rmqctl.format.message import MIN_SIZE
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.kernels import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rmqctl.forensics.salvage.generations import Generation
+    from rmqctl.forensics.salvage.sources import Source
+    from rmqctl.format.columns import Bytes, Rows
+    from rmqctl.store.config.topics import QueueKey
+
+GRADES = ("whole", "bodyDamaged", "headerOnly", "jointNotProven")
+READ_SIZE = 2 * 1024 * 1024
+MISSING_MAX = 10_000  # ranges of queue offsets that are listed
+
+
+class Run(NamedTuple):
+    """Whole records that follow one another in the log."""
+
+    begin: int  # physical offset
+    size: int  # bytes
+    extents: tuple[Extent, ...]
+
+    @property
+    def end(self) -> int:
+        """The physical offset after the last record."""
+        return self.begin + self.size
+
+
+@dataclass
+class QueueCoverage:
+    """The messages of one queue that came back."""
+
+    messages: int = 0
+    first: int = 0  # queue offset
+    last: int = -1
+    missing: list[tuple[int, int, int]] = field(default_factory=list)  # queue offsets [begin, end), number of the hole
+
+
+@dataclass
+class Survey:
+    """The log that comes back. `holes` are [begin, end) in physical offsets."""
+
+    sources: Sequence[Source]
+    generations: Sequence[Generation]
+    chosen: int
+    runs: list[Run]
+    holes: list[tuple[int, int]]
+    grades: Counter[str]
+    joined: int  # of the whole records, those that were put together from blocks
+    ambiguous: int
+    nested: int
+    block_sizes: Sequence[int]
+    blanks: set[int]
+    queues: dict[QueueKey, QueueCoverage] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the whole records."""
+        return sum(run.size for run in self.runs)
+
+    def begin_at(self, physical_offset: int) -> None:
+        """Let the log begin at or before its first record: what is between is a hole.
+
+        Where a log begins at 0, its queues do as well.
+        """
+        first = self.runs[0].begin
+        if physical_offset == first:
+            return
+        self.holes.insert(0, (physical_offset, first))
+        for queue in self.queues.values():
+            queue.missing = [(begin, end, number + 1) for begin, end, number in queue.missing]
+            if physical_offset == 0 and queue.first:
+                queue.missing.insert(0, (0, queue.first, 0))
+
+    def columns(self, run: Run) -> Iterator[tuple[int, Rows, Bytes]]:
+        """Yield the records of a run.
+
+        These are the physical offset of the buffer, rows of RECORD_COLUMNS, and the buffer. Raises BadRequest if a
+        source has changed since.
+        """
+        rows = np.empty(READ_SIZE // MIN_SIZE + 1, scan.RECORD_COLUMNS)
+        at, need = run.begin, READ_SIZE
+        while at < run.end:
+            raw = np.frombuffer(self.read(run, at, min(need, run.end - at)), np.uint8)
+            count = scan.walk(raw, at, OFFSET_MAX, rows, check_bodies=False)
+            if not count and need <= READ_SIZE and len(raw) > MIN_SIZE:
+                need = max(int.from_bytes(raw[:4].tobytes(), "big"), 1)
+                if len(raw) < need:
+                    continue
+            if not count:
+                changed = self.sources[run.extents[0].source].path
+                raise BadRequest("a source changed while it was read", path=str(changed), hint="salvage a copy of it")
+            yield at, rows[:count], raw
+            at, need = at + int(rows[count - 1]["position"]) + int(rows[count - 1]["size"]), READ_SIZE
+
+    def read(self, run: Run, physical_offset: int, size: int) -> bytes:
+        """Return bytes of a run."""
+        parts, at = [], run.begin
+        for extent in run.extents:
+            low, high = max(physical_offset, at), min(physical_offset + size, at + extent.size)
+            if low < high:
+                position = extent.position + low - at
+                zeros = extent.source < 0
+                parts.append(bytes(high - low) if zeros else self.sources[extent.source].read(position, high - low))
+            at += extent.size
+        return b"".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys of the document of `salvage`."""
+        whole = self.grades["whole"]
+        return {
+            "records": self.grades.total(),
+            "messages": whole,
+            "bytes": self.size,
+            "grades": {grade: self.grades[grade] for grade in GRADES},
+            "joined": self.joined,
+            "ambiguousRecords": self.ambiguous,
+            "nested": self.nested,
+            "ranges": [{"begin": begin, "end": end} for begin, end in _ranges(self.runs)],
+            "holes": [{"begin": begin, "end": end} for begin, end in self.holes],
+            "queues": [
+                {
+                    "topic": topic,
+                    "queueId": queue_id,
+                    "messages": queue.messages,
+                    "minOffset": queue.first,
+                    "maxOffset": queue.last + 1,
+                    "lacks": [{"begin": begin, "end": end} for begin, end, _ in queue.missing],
+                }
+                for (topic, queue_id), queue in sorted(self.queues.items())
+            ],
+            "generations": [_of_generation(one, number, self.chosen) for number, one in enumerate(self.generations)],
+            "sources": [self._of_source(number) for number in range(len(self.sources))],
+        }
+
+    def _of_source(self, number: int) -> dict[str, Any]:
+        source = self.sources[number]
+        used = sum(extent.size for run in self.runs for extent in run.extents if extent.source == number)
+        return {
+            "path": str(source.path),
+            "size": source.size,
+            "blockSize": self.block_sizes[number] or None,
+            "unreadableBytes": source.unreadable,
+            "bytes": used,
+        }
+
+
+def _of_generation(one: Generation, number: int, chosen: int) -> dict[str, Any]:
+    all_of_it = [*one.pieces, *one.heads]
+    return {
+        "number": number,
+        "chosen": number == chosen,
+        "messages": sum(piece.messages for piece in one.pieces),
+        "bytes": one.size,
+        "storeHosts": sorted(str(host.decode(raw)) for raw in one.hosts if raw)[:8],
+        "minPhyOffset": min((piece.begin for piece in all_of_it), default=0),
+        "maxPhyOffset": max((piece.end for piece in one.pieces), default=0),
+        "firstStoreTime": rfc3339(min((piece.first_time for piece in all_of_it), default=0)),
+        "lastStoreTime": rfc3339(one.last_time),
+    }
+
+
+def memory_of(sources: Sequence[Source]) -> int:
+    """Return how many bytes of memory a survey needs at most.
+
+    Each 100,000 pieces of logs need some 30 MiB more.
+    """
+    return sum(source.size for source in sources) // BLOCK_SIZES[0] * 16 + 64 * 1024 * 1024
+
+
+def survey(
+    sources: Sequence[Source], generation: int = 0, on_progress: Callable[[int], None] = lambda _: None
+) -> Survey:
+    """Look for records in all sources, and choose what comes back.
+
+    `generation` is the number of the log that is wanted, of several; 0 is the one with most bytes. Raises BadRequest if
+    there is no such log, and OSError.
+    """
+    carver = Carver(on_progress)
+    for source in sources:
+        carver.carve(source)
+    generations = generations_of(carver.pieces, sources)
+    if generation >= max(len(generations), 1):
+        raise BadRequest(f"there are {len(generations)} logs in the sources, numbered from 0", path="--generation")
+    found = Survey(
+        sources, generations, generation, [], [], Counter(), 0, 0, carver.nested, carver.block_sizes, carver.blanks
+    )
+    if generations:
+        _fill(found, carver.pieces)
+    return found
+
+
+def _fill(found: Survey, pieces: Sequence[Piece]) -> None:
+    chosen = found.generations[found.chosen]
+    heads = chosen.heads
+    joined: list[Joined] = []
+    if any(not head.framed for head in heads):
+        size = min((size for size in found.block_sizes if size), default=BLOCK_SIZES[0])
+        blocks = blocks_without_place(pieces, found.sources, size)
+        times = UniqueKeyTimes(chosen.pieces, found.sources)
+        joined = Joiner(chosen, blocks, found.block_sizes, times).join()
+    good = [one for one in joined if one.is_proven and one.candidates == 1]
+    runs = [Run(one.begin, one.size, tuple(one.extents)) for one in good]
+    runs += [
+        Run(piece.begin, piece.size, (Extent(piece.source, piece.position, piece.size),)) for piece in chosen.pieces
+    ]
+    found.runs = _without_overlap(found, runs)
+    begins = [run.begin for run in found.runs]
+    found.joined = sum(run.extents != () and len(run.extents) > 1 for run in found.runs)
+    found.ambiguous = sum(one.candidates > 1 for one in joined)
+    grades = {head.begin: "bodyDamaged" if head.framed else "headerOnly" for head in heads}
+    grades |= {one.begin: "jointNotProven" for one in joined}
+    for begin, grade in grades.items():
+        at = bisect_right(begins, begin) - 1
+        if at < 0 or begin >= found.runs[at].end:
+            found.grades[grade] += 1
+    found.holes = [
+        (one.end, other.begin)
+        for one, other in zip(found.runs, found.runs[1:], strict=False)
+        if one.end < other.begin and not _is_blank(found, one.end, other.begin)
+    ]
+    _count_queues(found)
+
+
+def _is_blank(found: Survey, begin: int, end: int) -> bool:
+    return end in found.blanks and begin + 8 <= end and not any(begin < blank < end for blank in found.blanks)
+
+
+def _ranges(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
+    begin = end = None
+    for run in runs:
+        if end != run.begin:
+            if begin is not None and end is not None:
+                yield begin, end
+            begin = run.begin
+        end = run.end
+    if begin is not None and end is not None:
+        yield begin, end
+
+
+def _without_overlap(found: Survey, runs: list[Run]) -> list[Run]:
+    """Return the runs in log order, without overlap.
+
+    A copy begins where the run before it ends, if a record begins there in both.
+    """
+    kept: list[Run] = []
+    for run in sorted(runs, key=lambda run: (run.begin, -run.size)):
+        covered = kept[-1].end if kept else run.begin
+        if run.end <= covered:
+            continue
+        if run.begin < covered:
+            head = head_at(found.read(run, covered, MIN_SIZE + 24))
+            if head is None or head.physical_offset != covered:
+                continue
+            extent = run.extents[0]
+            if len(run.extents) > 1:
+                continue
+            skip, left = covered - run.begin, run.end - covered
+            kept.append(Run(covered, left, (extent._replace(position=extent.position + skip, size=left),)))
+        else:
+            kept.append(run)
+    return kept
+
+
+def _count_queues(found: Survey) -> None:
+    """Count the messages of each queue, and what its offsets lack between them."""
+    holes = iter([*found.holes, (OFFSET_MAX, OFFSET_MAX)])
+    hole, number = next(holes), -1
+    last_hole: dict[tuple[bytes, int], int] = {}
+    coverage: dict[tuple[bytes, int], QueueCoverage] = {}
+    ranges = 0
+    for run in found.runs:
+        while hole[1] <= run.begin:
+            hole, number = next(holes), number + 1
+        for _, rows, raw in found.columns(run):
+            data = raw.tobytes()
+            found.grades["whole"] += len(rows)
+            behind_topic = rows["position"] + rows["size"] - rows["properties_length"] - 2
+            for end, size, queue_id, offset, flag in zip(
+                behind_topic.tolist(),
+                rows["topic_length"].tolist(),
+                rows["queue_id"].tolist(),
+                rows["queue_offset"].tolist(),
+                rows["sys_flag"].tolist(),
+                strict=True,
+            ):
+                if flag & TRANSACTION_MASK in (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK)):
+                    continue
+                key = data[end - size : end], queue_id
+                queue = coverage.get(key)
+                if queue is None:
+                    is_first_lost = number >= 0 and found.runs[0].begin == 0
+                    queue = coverage[key] = QueueCoverage(0, offset, -1 if is_first_lost else offset - 1)
+                if offset > queue.last + 1 and number > last_hole.get(key, -1) and ranges < MISSING_MAX:
+                    queue.missing.append((queue.last + 1, offset, number))
+                    ranges += 1
+                queue.messages += 1
+                queue.last = max(queue.last, offset)
+                last_hole[key] = number
+    found.queues = {(topic.decode("utf-8", "replace"), queue_id): one for (topic, queue_id), one in coverage.items()}

@@ -1,0 +1,79 @@
+"""What proves that two parts of a record belong together.
+
+BODYCRC covers the body alone: a head of one log and a tail of another pass it where they meet outside the body, or in a
+body that many records have. There, only `__CRC32#` proves a joint, which covers the whole record, or UNIQ_KEY behind
+the joint, whose time the client took just before BORNTIMESTAMP. UNIQ_KEY counts only if the undamaged records of this
+log agree with it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.salvage.carve import messages_of
+from rmqctl.forensics.witness.usual import beginning
+from rmqctl.format import crc, message, properties
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from rmqctl.forensics.salvage.carve import Piece
+    from rmqctl.forensics.salvage.sources import Source
+    from rmqctl.format.message import Message
+
+SAMPLE = 2000  # records
+LEAST = 8  # records of a client
+TOLERANCE_MS = 50
+EXCEPTIONS_SHARE = 0.02
+TELLING_FROM = message.BODYCRC_OFFSET  # the bytes before are TOTALSIZE and MAGICCODE, which the decoder checks
+BODY_LEAST = 16  # bytes; shorter bodies are often equal
+
+
+class UniqueKeyTimes:
+    """When the month began by the clock of each client, from undamaged records."""
+
+    def __init__(self, pieces: Sequence[Piece], sources: Sequence[Source]) -> None:
+        found = defaultdict[str, list[int]](list)
+        step = max(len(pieces) // SAMPLE, 1)
+        each = max(SAMPLE // max(len(pieces), 1), 1)
+        for piece in pieces[::step]:
+            for one in messages_of(sources[piece.source], piece, each):
+                client = beginning(one)
+                if client is not None:
+                    found[client[0]].append(client[1])
+        self._begins = {client: median(times) for client, times in found.items() if len(times) >= LEAST}
+        counted = [(time, self._begins[client]) for client in self._begins for time in found[client]]
+        strays = sum(abs(time - usual) > TOLERANCE_MS for time, usual in counted)
+        self.counts = bool(counted) and strays <= len(counted) * EXCEPTIONS_SHARE
+
+    def agrees(self, record: Message) -> bool | None:
+        """Return whether UNIQ_KEY and BORNTIMESTAMP are of one record.
+
+        None if they do not say.
+        """
+        client = beginning(record)
+        usual = self._begins.get(client[0]) if client is not None and self.counts else None
+        return None if client is None or usual is None else abs(client[1] - usual) <= TOLERANCE_MS
+
+
+def is_proven(
+    raw: bytes, record: Message, joints: Collection[int], others: Collection[int], times: UniqueKeyTimes
+) -> bool:
+    """Return whether all parts of a joined record are of one record.
+
+    `joints` are the bytes of `raw` at which parts meet, `others` the BODYCRCs of records near them.
+    """
+    if record.properties_bytes[-crc.PROPERTY_CRC_SIZE :].startswith(crc.PROPERTY_CRC_NAME):
+        return True  # checked by the decoder
+    joints = [joint for joint in joints if joint > TELLING_FROM]
+    agrees = times.agrees(record)
+    if agrees is False or not joints:
+        return agrees is not False
+    body_end = message.head_of(raw).size + len(record.body)
+    if max(joints) < body_end and len(record.body) >= BODY_LEAST and record.body_crc not in others:
+        return True
+    key = f"{properties.UNIQ_KEY}{properties.NAME_VALUE_SEPARATOR}{record.properties.get(properties.UNIQ_KEY)}"
+    is_across = min(joints) >= message.HEADS[0].offset("BORNHOST") and raw.rfind(key.encode()) >= max(joints)
+    return agrees is True and is_across

@@ -1,0 +1,1 @@
+"""Write a new store with what was found of a log."""
