@@ -12,6 +12,8 @@ again block by block, as even two blocks that fit may be neighbours by chance.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ import numpy as np
 from rmqctl.errors import BadRequest
 from rmqctl.format import message
 from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET, Message
+from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels import scan
 from rmqctl.kernels.warm_up import warm_up as warm_up_kernels
 
@@ -44,6 +47,11 @@ _COMMON = MAGIC_V1.to_bytes(4, "big")[:3]
 _HEAD = HEADS[0]
 _KNOWN = PHYSICALOFFSET_OFFSET + 8  # bytes of a head that say where the record belongs, and how long it is
 UNKNOWN_TIME = -1
+HEAD_ROOM = message.HEAD_SIZE_MAX + 3
+PART_SIZE = 64 * 1024 * 1024  # bytes for one thread
+_EXTRA = message.MAGIC_OFFSET + 4  # bytes behind a part that show whether a record begins at its last byte
+_V6 = BORNHOST_V6 | STOREHOST_V6
+_STORE_HOSTS = {flags: (head.offset("STOREHOST"), head.offset("RECONSUMETIMES")) for flags, head in HEADS.items()}
 
 
 def warm_up(size: int) -> None:
@@ -105,14 +113,14 @@ def head_at(raw: bytes | memoryview) -> Head | None:
         return None
     if raw[12] > 0x7F or raw[20] > 0x7F:  # QUEUEID, QUEUEOFFSET
         return None
-    if len(raw) < MIN_SIZE + 24:
-        raw = bytes(raw).ljust(MIN_SIZE + 24, b"\0") if len(raw) >= MIN_SIZE - 3 else b""
+    if len(raw) < HEAD_ROOM:
+        raw = bytes(raw).ljust(HEAD_ROOM, b"\0") if len(raw) >= MIN_SIZE - 3 else b""
     if not raw:
         return Head(size, at, UNKNOWN_TIME, b"")
     head = message.head_of(raw)
     fields = dict(zip((field.name for field in head.fields), head.struct.unpack_from(raw), strict=True))
     times = fields["BORNTIMESTAMP"], fields["STORETIMESTAMP"]
-    if fields["SYSFLAG"] & ~KNOWN_SYS_FLAGS or not all(0 <= time < TIME_MAX for time in times):
+    if fields["SYSFLAG"] & ~KNOWN_SYS_FLAGS or not all(0 <= time < TIME_MAX for time in times) or not times[1]:
         return None
     if not 0 <= fields["BODYLENGTH"] <= size - head.size:
         return None
@@ -120,20 +128,18 @@ def head_at(raw: bytes | memoryview) -> Head | None:
 
 
 class Carver:
-    """Collects the pieces of all sources.
+    """Collects the pieces of all sources, with several threads.
 
     `on_progress` gets the number of bytes read since the last call.
     """
 
-    def __init__(self, on_progress: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, on_progress: Callable[[int], None] = lambda _: None, threads: int = 1) -> None:
         self.pieces: list[Piece] = []
         self.block_sizes: list[int] = []  # by source; 0: the source is not shuffled
         self.nested = 0  # messages inside the bodies of others
         self.blanks: set[int] = set()  # physical offsets at which log files end, by their blanks
         self._on_progress = on_progress
-        self._buffer = bytearray(BUFFER_SIZE)
-        self._bytes = np.frombuffer(self._buffer, np.uint8)
-        self._rows = np.empty(BUFFER_SIZE // MIN_SIZE + 1, scan.RECORD_COLUMNS)
+        self._threads = threads
 
     def carve(self, source: Source) -> None:
         """Add the pieces of the next source.
@@ -142,74 +148,119 @@ class Carver:
         """
         number = len(self.block_sizes)
         found = _Pieces(PIECES_MAX - len(self.pieces))
-        for begin, end in source.extents():
-            self._carve_extent(source, number, begin, end, found)
+        reached = 0
+        with ThreadPoolExecutor(self._threads) as executor:
+            parts = [
+                (begin, min(begin + PART_SIZE, extent[1]), extent[1])
+                for extent in source.extents()
+                for begin in range(*extent, PART_SIZE)
+            ]
+            strips = executor.map(lambda part: _Strip(source, number, *part), parts)
+            for part, strip in zip(parts, strips, strict=True):
+                is_inside = strip.pieces and strip.pieces[0].position < reached  # it began inside a record
+                carved = _Strip(source, number, max(reached, part[0]), *part[1:]) if is_inside else strip
+                reached = max(reached, carved.reached)
+                self.blanks |= carved.blanks
+                for piece in carved.pieces:
+                    found.add(piece)
+                self._on_progress(part[1] - part[0])
         block_size = found.shuffled()
         if block_size:
             found = _Pieces(PIECES_MAX - len(self.pieces))
-            for begin, end in source.extents():
-                for block in range(begin // block_size * block_size, end, block_size):
-                    self._carve_block(source, number, block, block_size, found)
+            for extent in source.extents():
+                _Strip(source, number, *extent, extent[1], block_size=block_size).move_to(found)
         else:
             self.nested += found.drop_nested()
         self.pieces += found.pieces
         self.block_sizes.append(block_size)
         source.close()
 
-    def _carve_extent(self, source: Source, number: int, position: int, end: int, found: _Pieces) -> None:
-        step = SECTOR_SIZE
-        while position < end:
-            with memoryview(self._buffer) as buffer:
-                filled = source.fill(position, buffer[: min(BUFFER_SIZE, end - position)])
-            if not filled:
-                skipped = min((position // step + 1) * step, end)
-                source.unreadable += skipped - position
-                position, step = skipped, min(2 * step, SKIP_MAX)
-                continue
-            read = self._carve_filled(source, number, position, filled, end - position, found)
-            self._on_progress(read)
-            position += read
 
-    def _carve_filled(self, source: Source, number: int, position: int, filled: int, room: int, found: _Pieces) -> int:
-        """Take the pieces in the buffer, and return how many bytes are done."""
+class _Strip:
+    """The pieces that begin in [begin, end) of a source; `limit` is where the extent ends."""
+
+    def __init__(self, source: Source, number: int, begin: int, end: int, limit: int, *, block_size: int = 0) -> None:
+        self.reached = begin
+        self.blanks: set[int] = set()
+        self._source = source
+        self._number = number
+        self._found = _Pieces(PIECES_MAX)
+        self._buffer = bytearray(min(BUFFER_SIZE, limit - begin + _EXTRA))
+        self._bytes = np.frombuffer(self._buffer, np.uint8)
+        self._rows = np.empty(len(self._buffer) // MIN_SIZE + 1, scan.RECORD_COLUMNS)
+        if block_size:
+            for block in range(begin // block_size * block_size, end, block_size):
+                self._carve_block(block, block_size)
+        else:
+            self._carve(end, limit)
+        del self._buffer, self._bytes, self._rows
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return self._found.pieces
+
+    def move_to(self, found: _Pieces) -> None:
+        for piece in self.pieces:
+            found.add(piece)
+
+    def _carve(self, end: int, limit: int) -> None:
+        step, need = SECTOR_SIZE, 0
+        while self.reached < end:
+            size = min(len(self._buffer), limit - self.reached, max(end - self.reached + _EXTRA, need))
+            with memoryview(self._buffer) as buffer:
+                filled = self._source.fill(self.reached, buffer[:size])
+            if not filled:
+                skipped = min((self.reached // step + 1) * step, end)
+                self._source.unreadable += skipped - self.reached
+                self.reached, step = skipped, min(2 * step, SKIP_MAX)
+                continue
+            is_last = filled < size or self.reached + filled == limit
+            done, need = self._carve_filled(filled, end - self.reached, is_last=is_last)
+            self.reached += done
+
+    def _carve_filled(self, filled: int, stop: int, *, is_last: bool) -> tuple[int, int]:
+        """Take the pieces in the buffer that begin before `stop`.
+
+        Returns how many bytes are done, and how many are needed behind them.
+        """
         at = 0
-        is_last = filled == room or filled < BUFFER_SIZE  # or before a bad sector
-        while (hit := self._buffer.find(_COMMON, at + 4, filled)) >= 0:
-            begin = hit - 4
-            if begin and filled - begin < MIN_SIZE + 24 and not is_last:
-                return begin
-            head = head_at(memoryview(self._buffer)[begin : min(filled, begin + MIN_SIZE + 24)])
+        while (hit := self._buffer.find(_COMMON, at + 4, filled)) >= 0 and hit - 4 < stop:
+            begin, position = hit - 4, self.reached + hit - 4
+            if filled - begin < HEAD_ROOM and not is_last:
+                return begin, HEAD_ROOM
+            if self._buffer[begin] > 1 or (begin + 12 < filled and self._buffer[begin + 12]):  # TOTALSIZE, QUEUEID
+                at = begin + 1
+                continue
+            head = head_at(memoryview(self._buffer)[begin : min(filled, begin + HEAD_ROOM)])
             if head is None:
                 at = begin + 1
                 continue
             count = self._walk(begin, filled, head.physical_offset)
             if count:
-                at = begin + self._take_rows(number, position, begin, head.physical_offset, count, found)
+                at = begin + self._take_rows(position, begin, head.physical_offset, count)
                 self._note_blank(at, filled, head.physical_offset - begin)
                 continue
-            framed = is_framed(source, position + begin, head.size)
-            if framed and begin and filled < begin + head.size <= begin + BUFFER_SIZE and not is_last:
-                return begin  # read again from its start
-            is_whole = framed and self._is_whole(source, position + begin, head)
-            found.add(_piece(number, position + begin, head, messages=int(is_whole), framed=framed))
+            framed = is_framed(self._source, position, head.size)
+            if framed and filled < begin + head.size <= begin + len(self._buffer) and not is_last:
+                return begin, head.size  # read again from its start
+            is_whole = framed and self._is_whole(position, head)
+            self._found.add(_piece(self._number, position, head, messages=int(is_whole), framed=framed))
             at = begin + (head.size if framed else 1)
-        return max(at, filled if is_last else filled - MIN_SIZE)
+        return max(at, filled if is_last else filled - _EXTRA + 1), 0
 
     def _walk(self, begin: int, end: int, physical_offset: int) -> int:
         return scan.walk(self._bytes[begin:end], physical_offset, OFFSET_MAX, self._rows, check_bodies=True)
 
-    def _take_rows(
-        self, number: int, position: int, begin: int, physical_offset: int, count: int, found: _Pieces
-    ) -> int:
+    def _take_rows(self, position: int, begin: int, physical_offset: int, count: int) -> int:
         first, last = self._rows[0], self._rows[count - 1]
         size = int(last["position"]) + int(last["size"])
         hosts = []
         for row in (first, last):
-            head = HEADS[int(row["sys_flag"]) & 48]
-            start = begin + int(row["position"]) + head.offset("STOREHOST")
-            hosts.append(bytes(self._buffer[start : start + head.offset("RECONSUMETIMES") - head.offset("STOREHOST")]))
+            first_byte, end = _STORE_HOSTS[int(row["sys_flag"]) & _V6]
+            start = begin + int(row["position"])
+            hosts.append(bytes(self._buffer[start + first_byte : start + end]))
         times = int(first["store_timestamp"]), int(last["store_timestamp"])
-        found.add(Piece(number, position + begin, physical_offset, size, count, *times, hosts[0], hosts[1]))
+        self._found.add(Piece(self._number, position, physical_offset, size, count, *times, hosts[0], hosts[1]))
         return size
 
     def _note_blank(self, at: int, filled: int, base: int) -> None:
@@ -218,33 +269,32 @@ class Carver:
         if raw[4:] == message.MAGIC_BLANK.to_bytes(4, "big") and size >= message.BLANK_SIZE:
             self.blanks.add(base + at + size)
 
-    def _is_whole(self, source: Source, position: int, head: Head) -> bool:
-        raw = source.read(position, head.size)
+    def _is_whole(self, position: int, head: Head) -> bool:
+        raw = self._source.read(position, head.size)
         return len(raw) == head.size and isinstance(message.decode(raw, 0, head.physical_offset, head.size), Message)
 
-    def _carve_block(self, source: Source, number: int, position: int, block_size: int, found: _Pieces) -> None:
+    def _carve_block(self, block: int, block_size: int) -> None:
         with memoryview(self._buffer) as buffer:
-            filled = source.fill(position, buffer[:block_size])
-        self._on_progress(filled)
-        straddling = straddling_head(bytes(self._buffer[: min(filled, MIN_SIZE + 24)]), block_size)
+            filled = self._source.fill(block, buffer[:block_size])
+        straddling = straddling_head(bytes(self._buffer[: min(filled, HEAD_ROOM)]), block_size)
         at = 0
         if straddling is not None:
-            piece = _piece(number, position - straddling[0], straddling[1])
-            found.add(piece._replace(before=straddling[0]))
+            piece = _piece(self._number, block - straddling[0], straddling[1])
+            self._found.add(piece._replace(before=straddling[0]))
         while (hit := self._buffer.find(_COMMON, at + 4, filled)) >= 0:
-            begin = hit - 4
-            raw = bytes(self._buffer[begin : min(filled, begin + MIN_SIZE + 24)])
-            head = head_at(raw) or found.next_head(raw, number, position + begin)
+            begin, position = hit - 4, block + hit - 4
+            raw = bytes(self._buffer[begin : min(filled, begin + HEAD_ROOM)])
+            head = head_at(raw) or self._found.next_head(raw, position)
             if head is None or (head.physical_offset - begin) % block_size:
                 at = begin + 1
                 continue
             count = self._walk(begin, filled, head.physical_offset)
             if count:
-                at = begin + self._take_rows(number, position, begin, head.physical_offset, count, found)
+                at = begin + self._take_rows(position, begin, head.physical_offset, count)
                 self._note_blank(at, filled, head.physical_offset - begin)
                 continue
-            framed = begin + head.size <= filled and is_framed(source, position + begin, head.size)
-            found.add(_piece(number, position + begin, head, framed=framed))
+            framed = begin + head.size <= filled and is_framed(self._source, position, head.size)
+            self._found.add(_piece(self._number, position, head, framed=framed))
             at = begin + (head.size if framed else 1)
 
 
@@ -277,7 +327,7 @@ class _Pieces:
             raise BadRequest(f"more than {PIECES_MAX:,} pieces of logs: salvage fewer sources at once", path="SOURCE")
         self.pieces.append(piece)
 
-    def next_head(self, raw: bytes, number: int, position: int) -> Head | None:
+    def next_head(self, raw: bytes, position: int) -> Head | None:
         """Return the head that the end of the last piece announces, or None.
 
         It is known by that if the block ends within its PHYSICALOFFSET.
@@ -286,15 +336,20 @@ class _Pieces:
         size, magic = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:8], "big")
         if last is None or len(raw) >= _KNOWN or magic not in _MAGICS or not MIN_SIZE <= size <= RECORD_SIZE_MAX:
             return None
-        is_next = last.messages and (last.source, last.position + last.size) == (number, position)
+        is_next = last.messages and last.position + last.size == position
         return Head(size, last.end, UNKNOWN_TIME, b"") if is_next else None
 
     def shuffled(self) -> int:
         """Return the size of the blocks of a shuffled source, or 0."""
         breaks = sum(not piece.messages and not piece.framed for piece in self.pieces)
+        placed = [
+            piece
+            for piece in self.pieces
+            if not piece.base % BLOCK_SIZES[1] and piece.position % BLOCK_SIZES[0] <= BLOCK_SIZES[0] - MIN_SIZE
+        ]
         changes = sum(
-            one.base != other.base and one.position // 4096 == other.position // 4096
-            for one, other in zip(self.pieces, self.pieces[1:], strict=False)
+            one.base != other.base and one.position // BLOCK_SIZES[0] == other.position // BLOCK_SIZES[0]
+            for one, other in pairwise(placed)
         )
         size = BLOCK_SIZES[changes > max(2, breaks // 16)]
         followed = sum(

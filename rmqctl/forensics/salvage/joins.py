@@ -102,7 +102,7 @@ def blocks_without_place(pieces: Sequence[Piece], sources: Sequence[Source], siz
     found = Blocks(sources, size)
     covered = defaultdict[int, list[tuple[int, int]]](list)
     for piece in pieces:
-        first = piece.position // size
+        first = (piece.position + piece.before) // size
         last = (piece.position + max(piece.size, 1) - 1) // size if piece.messages or piece.framed else first
         covered[piece.source].append((first, last))
     checksums = array("I")
@@ -171,7 +171,7 @@ class Joiner:
         found: dict[int, Joined] = {}
         for most in (1, 2):
             for head in self._heads:
-                if (head.begin in found and found[head.begin].candidates == 1) or self._work <= 0:
+                if (head.begin in found and found[head.begin].is_proven) or self._work <= 0:
                     continue
                 joined = self._join(head, most)
                 if joined is not None:
@@ -197,9 +197,10 @@ class Joiner:
         if not candidates:
             return None
         extents, proven, record = next(iter(candidates.values()))
-        return Joined(
-            head.begin, record.size, record.store_timestamp, extents, proven and len(candidates) == 1, len(candidates)
-        )
+        proven = proven and len(candidates) == 1
+        if proven:
+            self._times.learn(record)
+        return Joined(head.begin, record.size, record.store_timestamp, extents, proven, len(candidates))
 
     def _bytes(self, extents: Sequence[Extent]) -> bytes:
         return b"".join(self._blocks.read((part.source, part.position), part.size) for part in extents)

@@ -22,6 +22,7 @@ class Source:
 
     path: Path
     size: int  # bytes
+    allocated: int  # bytes on the disk
     storage: Storage
     unreadable: int = 0
     _descriptors: list[int] = field(default_factory=list)
@@ -88,7 +89,7 @@ def sources_of(paths: Sequence[Path]) -> list[Source]:
             except OSError as error:
                 raise Unreadable(f"cannot be read: {error.strerror}", path=str(path)) from error
             if details["kind"] == "file":
-                source = Source(path, details["size"], storage)
+                source = Source(path, details["size"], storage.entry(path).allocated, storage)
                 found.setdefault((details["device"], details["inode"]), source)
             elif path == top and details["kind"] != "folder":
                 hint = "links are not followed; copy a device into a file first (dd conv=noerror,sync)"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.salvage.carve import BLOCK_SIZES, OFFSET_MAX, Carver, Piece, head_at
+from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, OFFSET_MAX, Carver, Piece, head_at
 from rmqctl.forensics.salvage.generations import generations_of
 from rmqctl.forensics.salvage.joins import Extent, Joined, Joiner, blocks_without_place
 from rmqctl.forensics.salvage.witnesses import UniqueKeyTimes
@@ -188,18 +188,21 @@ def memory_of(sources: Sequence[Source]) -> int:
 
     Each 100,000 pieces of logs need some 30 MiB more.
     """
-    return sum(source.size for source in sources) // BLOCK_SIZES[0] * 16 + 64 * 1024 * 1024
+    return sum(min(source.size, source.allocated) for source in sources) // BLOCK_SIZES[0] * 16 + 64 * 1024 * 1024
 
 
 def survey(
-    sources: Sequence[Source], generation: int = 0, on_progress: Callable[[int], None] = lambda _: None
+    sources: Sequence[Source],
+    generation: int = 0,
+    on_progress: Callable[[int], None] = lambda _: None,
+    threads: int = 1,
 ) -> Survey:
     """Look for records in all sources, and choose what comes back.
 
     `generation` is the number of the log that is wanted, of several; 0 is the one with most bytes. Raises BadRequest if
     there is no such log, and OSError.
     """
-    carver = Carver(on_progress)
+    carver = Carver(on_progress, threads)
     for source in sources:
         carver.carve(source)
     generations = generations_of(carver.pieces, sources)
@@ -272,7 +275,7 @@ def _without_overlap(found: Survey, runs: list[Run]) -> list[Run]:
         if run.end <= covered:
             continue
         if run.begin < covered:
-            head = head_at(found.read(run, covered, MIN_SIZE + 24))
+            head = head_at(found.read(run, covered, HEAD_ROOM))
             if head is None or head.physical_offset != covered:
                 continue
             extent = run.extents[0]

@@ -35,18 +35,18 @@ class UniqueKeyTimes:
     """When the month began by the clock of each client, from undamaged records."""
 
     def __init__(self, pieces: Sequence[Piece], sources: Sequence[Source]) -> None:
-        found = defaultdict[str, list[int]](list)
+        self._found = defaultdict[str, list[int]](list)
         step = max(len(pieces) // SAMPLE, 1)
         each = max(SAMPLE // max(len(pieces), 1), 1)
         for piece in pieces[::step]:
-            for one in messages_of(sources[piece.source], piece, each):
-                client = beginning(one)
-                if client is not None:
-                    found[client[0]].append(client[1])
-        self._begins = {client: median(times) for client, times in found.items() if len(times) >= LEAST}
-        counted = [(time, self._begins[client]) for client in self._begins for time in found[client]]
-        strays = sum(abs(time - usual) > TOLERANCE_MS for time, usual in counted)
-        self.counts = bool(counted) and strays <= len(counted) * EXCEPTIONS_SHARE
+            for record in messages_of(sources[piece.source], piece, each):
+                self.learn(record)
+
+    def learn(self, record: Message) -> None:
+        """Take the times of an undamaged record."""
+        client = beginning(record)
+        if client is not None and len(self._found[client[0]]) < SAMPLE:
+            self._found[client[0]].append(client[1])
 
     def agrees(self, record: Message) -> bool | None:
         """Return whether UNIQ_KEY and BORNTIMESTAMP are of one record.
@@ -54,8 +54,12 @@ class UniqueKeyTimes:
         None if they do not say.
         """
         client = beginning(record)
-        usual = self._begins.get(client[0]) if client is not None and self.counts else None
-        return None if client is None or usual is None else abs(client[1] - usual) <= TOLERANCE_MS
+        times = self._found.get(client[0], []) if client is not None else []
+        if client is None or len(times) < LEAST:
+            return None
+        usual = median(times)
+        strays = sum(abs(time - usual) > TOLERANCE_MS for time in times)
+        return None if strays > len(times) * EXCEPTIONS_SHARE else abs(client[1] - usual) <= TOLERANCE_MS
 
 
 def is_proven(

@@ -6,10 +6,12 @@ It has log, queues, index, checkpoint and configuration.
 from __future__ import annotations
 
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, NoRoom, RmqctlError
+from rmqctl.logfile import file_tree
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.configuration.names_in_store import queues_in_log
 from rmqctl.operations.configuration.restore_plan import TABLES, plan_restore
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
 
 CONFIG_FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
+UNFINISHED = ".unfinished"
 MARGIN = 64 * 1024 * 1024  # bytes that must stay free
 
 
@@ -60,11 +63,15 @@ class Model:
 
 
 class NewStore:
-    """The folder `root`, which must not exist."""
+    """The folder `root`, which must not exist.
+
+    It gets its name when it is complete: no broker should start on a part of it.
+    """
 
     def __init__(self, root: Path, model: Model, file_size: int, profile: Profile | None, threads: int) -> None:
-        self._storage = WritableStorage(root)
-        self._root = root
+        self._final = root
+        self._root = root.with_name(root.name + UNFINISHED)
+        self._storage = WritableStorage(self._root)
         self._conf = model.conf._replace(commitlog_file_size=file_size)
         self._profile = profile or model.profile
         self._config = model.config
@@ -79,10 +86,23 @@ class NewStore:
                 f"placeholders would fill {lost} bytes, more than --placeholders-limit ({limit})",
                 hint="--holes compact leaves the holes out",
             )
-        free = self._storage.free_bytes(self._root.parent)
+        free = self._storage.free_bytes(next(folder for folder in self._root.parents if folder.exists()))
         if found.size + lost + MARGIN > free:
-            raise NoRoom(f"the log needs {found.size + lost} bytes, {free} are free", path=str(self._root))
+            raise NoRoom(f"the log needs {found.size + lost} bytes, {free} are free", path=str(self._final))
+        if self._storage.stamp(self._root) is not None:
+            raise BadRequest("is left of an interrupted salvage", path=str(self._root), hint="delete it")
         self._storage.make_folder(self._root)
+        try:
+            log = self._write(found, size, compact=compact)
+        except BaseException:
+            file_tree.remove(self._storage, self._root)
+            raise
+        above = WritableStorage(self._final.parent)
+        above.rename(self._root, self._final)
+        above.sync_folder(self._final.parent)
+        return log
+
+    def _write(self, found: Survey, size: int, *, compact: bool) -> NewLog:
         log = NewLog(self._storage, self._root, size)
         log.write(found, compact=compact)
         for name, content in self._config.items():
@@ -102,7 +122,7 @@ class NewStore:
         with closing(self._opened()) as store:
             profile = self._profile or guess_profile(store)
             policy = RecoveryPolicy(profile, threads=self._threads, keep_going=True)
-            plan = plan_recovery(store, policy).repair
+            plan = replace(plan_recovery(store, policy).repair, profile=profile)
             make_change(store, "salvage", "", partial(build, store, plan, self._threads))
         for journal in list_journals(self._storage, self._root):
             forget(self._storage, journal.folder)

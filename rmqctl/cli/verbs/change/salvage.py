@@ -123,7 +123,7 @@ def command(sources: tuple[Path, ...], new: Path, asked: SalvageOptions) -> int:
     warmed_up(partial(warm_up, size))
     remark(f"{counted(len(files), 'file')}; needs at most {memory_of(files) >> 20} MiB of memory")
     with progress(kept("progress_mode"), size, "salvage") as advance:
-        found = survey(files, asked.generation, advance)
+        found = survey(files, asked.generation, advance, asked.threads)
     written: dict[str, Any] = {"written": False}
     if found.runs:
         written = _write(found, sources, new, asked)
@@ -153,8 +153,7 @@ def _write(found: Survey, sources: Sequence[Path], new: Path, asked: SalvageOpti
 
     compact = asked.holes == "compact"
     model = Model(sources)
-    size = asked.commitlog_file_size or (model.conf.commitlog_file_size if compact else None)
-    size = file_size_of(found, size, compact=compact)
+    size = file_size_of(found, asked.commitlog_file_size, compact=compact)
     if not compact:
         found.begin_at(found.runs[0].begin // size * size)
     if asked.dry_run:

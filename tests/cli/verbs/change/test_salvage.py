@@ -1,0 +1,56 @@
+"""`salvage` makes a store of what is left, and leaves its sources alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Rmqctl, tree_hash
+
+Golden = Callable[[str], Path]
+
+
+def messages(rmqctl: Rmqctl, store: Path) -> dict[tuple[str, int, int], str]:
+    rows = map(json.loads, rmqctl("dump", store, "--body", "base64", "-o", "jsonl").out.splitlines())
+    return {(row["topic"], row["queueId"], row["queueOffset"]): row["body"] for row in rows}
+
+
+@pytest.mark.parametrize("holes", ["placeholder", "compact"])
+def test_what_is_whole_comes_back(holes: str, golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, new = golden("497-basic"), tmp_path / "new"
+    before = messages(rmqctl, store)
+    first, second, *others = sorted((store / "commitlog").iterdir())
+    second.unlink()
+    for number, file in enumerate((first, *others)):
+        file.rename(file.with_name(f"FILE{number:04}.CHK"))
+    broken = bytearray((store / "commitlog" / "FILE0000.CHK").read_bytes())
+    broken[51200:51712] = bytes(512)
+    (store / "commitlog" / "FILE0000.CHK").write_bytes(broken)
+    state = tree_hash(store)
+    result = rmqctl("salvage", store, "--to", new, "--holes", holes, "-o", "json")
+    found = result.document()
+    assert (result.code, tree_hash(store)) == (1, state)
+    assert len(found["holes"]) == 2
+    assert rmqctl("verify", new, "--level", "3").code == 0
+    assert rmqctl("doctor", new).code == 0
+    after = messages(rmqctl, new)
+    assert after.keys() >= before.keys()  # no message moves in its queue
+    assert sum(after[key] == body for key, body in before.items()) == found["messages"] < len(before)
+
+
+def test_a_whole_store_comes_back_byte_for_byte(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, new = golden("497-basic"), tmp_path / "new"
+    assert rmqctl("salvage", store, "--to", new, "--dry-run").code == 0
+    assert not new.exists()
+    assert rmqctl("salvage", store, "--to", new, "-o", "json").document()["grades"]["whole"] == 300
+    assert rmqctl("diff", store, new, "-o", "json").document()["ranges"] == []
+    assert rmqctl("salvage", store, "--to", new).code == 2
+
+
+def test_nothing_found(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 5000)
+    result = rmqctl("salvage", tmp_path / "file", "--to", tmp_path / "new", "-o", "json")
+    assert (result.code, result.document()["records"], (tmp_path / "new").exists()) == (4, 0, False)
