@@ -1,4 +1,4 @@
-"""Salvaged stores, served by a real broker: every whole message, in its place, after each of two starts."""
+"""Salvaged stores, served by a real broker: every whole message, in its place."""
 
 from __future__ import annotations
 
@@ -39,10 +39,9 @@ def test_a_broker_serves_all_that_is_whole(base: str, version: str, holes: str, 
     wanted += Counter(topic for topic, *_ in to_be_delivered(store, version) if topic != "RMQ_SYS_TRANS_HALF_TOPIC")
     copy = tmp_path / "served"
     shutil.copytree(new, copy)
-    for _ in range(2):
-        answer = RealRocketMQ(version, timeout=150).serve(copy, wanted, geometry=sizes(base), settings=SETTINGS)
-        stored = [row for row in answer["messages"] if row["physicalOffset"] < end]
-        for (topic, queue_id), queue in queues.items():
-            ours = [content_of(message_at(store, unit.physical_offset)) for unit in queue.units(0, queue.max_offset)]
-            assert [content(row) for row in stored if (row["cqTopic"], row["cqQueueId"]) == (topic, queue_id)] == ours
-        assert any(row["preparedTransactionOffset"] == PLACEHOLDER_SIGN for row in stored)
+    answer = RealRocketMQ(version, timeout=150).serve(copy, wanted, geometry=sizes(base), settings=SETTINGS)
+    stored = [row for row in answer["messages"] if row["physicalOffset"] < end]
+    for (topic, queue_id), queue in queues.items():
+        ours = [content_of(message_at(store, unit.physical_offset)) for unit in queue.units(0, queue.max_offset)]
+        assert [content(row) for row in stored if (row["cqTopic"], row["cqQueueId"]) == (topic, queue_id)] == ours
+    assert any(row["preparedTransactionOffset"] == PLACEHOLDER_SIGN for row in stored)
