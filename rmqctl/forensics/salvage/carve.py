@@ -50,7 +50,7 @@ UNKNOWN_TIME = -1
 HEAD_ROOM = message.HEAD_SIZE_MAX + 3
 PART_SIZE = 64 * 1024 * 1024  # bytes for one thread
 _EXTRA = message.MAGIC_OFFSET + 4  # bytes behind a part that show whether a record begins at its last byte
-_V6 = BORNHOST_V6 | STOREHOST_V6
+V6 = BORNHOST_V6 | STOREHOST_V6
 _STORE_HOSTS = {flags: (head.offset("STOREHOST"), head.offset("RECONSUMETIMES")) for flags, head in HEADS.items()}
 
 
@@ -177,7 +177,10 @@ class Carver:
 
 
 class _Strip:
-    """The pieces that begin in [begin, end) of a source; `limit` is where the extent ends."""
+    """The pieces that begin in [begin, end) of a source.
+
+    `limit` is where the extent ends.
+    """
 
     def __init__(self, source: Source, number: int, begin: int, end: int, limit: int, *, block_size: int = 0) -> None:
         self.reached = begin
@@ -256,7 +259,7 @@ class _Strip:
         size = int(last["position"]) + int(last["size"])
         hosts = []
         for row in (first, last):
-            first_byte, end = _STORE_HOSTS[int(row["sys_flag"]) & _V6]
+            first_byte, end = _STORE_HOSTS[int(row["sys_flag"]) & V6]
             start = begin + int(row["position"])
             hosts.append(bytes(self._buffer[start + first_byte : start + end]))
         times = int(first["store_timestamp"]), int(last["store_timestamp"])

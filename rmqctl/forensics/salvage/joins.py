@@ -54,7 +54,6 @@ class Joined:
 
     begin: int  # physical offset
     size: int
-    store_timestamp: int
     extents: list[Extent]
     is_proven: bool  # that all parts are of this record
     candidates: int = 1  # with other bytes; more than 1: it is not used
@@ -200,7 +199,7 @@ class Joiner:
         proven = proven and len(candidates) == 1
         if proven:
             self._times.learn(record)
-        return Joined(head.begin, record.size, record.store_timestamp, extents, proven, len(candidates))
+        return Joined(head.begin, record.size, extents, proven, len(candidates))
 
     def _bytes(self, extents: Sequence[Extent]) -> bytes:
         return b"".join(self._blocks.read((part.source, part.position), part.size) for part in extents)

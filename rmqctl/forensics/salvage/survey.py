@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, OFFSET_MAX, Carver, Piece, head_at
+from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, OFFSET_MAX, V6, Carver, Piece, head_at
 from rmqctl.forensics.salvage.generations import generations_of
 from rmqctl.forensics.salvage.joins import Extent, Joined, Joiner, blocks_without_place
 from rmqctl.forensics.salvage.witnesses import UniqueKeyTimes
-from rmqctl.format import host
-from rmqctl.format.message import MIN_SIZE
+from rmqctl.format import host, message
+from rmqctl.format.message import MIN_SIZE, Message
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.kernels import scan
@@ -110,6 +110,9 @@ class Survey:
                 need = max(int.from_bytes(raw[:4].tobytes(), "big"), 1)
                 if len(raw) < need:
                     continue
+            decoded = message.decode(raw.data, 0, at, len(raw)) if not count and len(raw) >= need else None
+            if isinstance(decoded, Message):  # a record that only the decoder knows
+                rows[0], count = _row(decoded), 1
             if not count:
                 changed = self.sources[run.extents[0].source].path
                 raise BadRequest("a source changed while it was read", path=str(changed), hint="salvage a copy of it")
@@ -166,6 +169,14 @@ class Survey:
             "unreadableBytes": source.unreadable,
             "bytes": used,
         }
+
+
+def _row(record: Message) -> tuple[int, ...]:
+    """Return the fields of RECORD_COLUMNS of the record at the start of a buffer."""
+    body_start = message.HEADS[record.sys_flag & V6].size
+    lengths = len(record.body), len(record.topic_bytes), len(record.properties_bytes)
+    where = 0, record.queue_offset, record.store_timestamp, body_start
+    return (*where, record.size, record.queue_id, record.sys_flag, *lengths)
 
 
 def _of_generation(one: Generation, number: int, chosen: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ each queue offset that a queue lacks, so that no message changes its queue offse
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -60,7 +60,8 @@ def file_size_of(found: Survey, asked: int | None, *, compact: bool) -> int:
         if source.size and begins.get((number, 0), -1) % source.size == 0
     ]
     blanks = int(np.gcd.reduce(list(found.blanks))) if found.blanks else 0
-    guesses = [asked] if asked else [max(sizes, key=sizes.count)] if sizes else [blanks, _FILE_SIZE_USUAL]
+    likely = [size for size, _ in Counter(sizes).most_common() if not blanks % size]
+    guesses = [asked] if asked else [*likely, blanks, _FILE_SIZE_USUAL]
     for size in guesses:
         if size and (compact or all(run.begin // size == (run.end - 1) // size for run in found.runs)):
             return size
