@@ -32,6 +32,7 @@ VERBS = {
     "trace": ("verbs.inspect.trace", "Show the life of a message: copies, transactions, retries, who consumed it."),
     "du": ("verbs.inspect.du", "Show what takes the space of a store, and when the disk will be full."),
     "diff": ("verbs.inspect.diff", "Say what a slave or a copy lacks, and where two stores differ."),
+    "preflight": ("verbs.inspect.preflight", "Say what a broker of another version does with a store."),
     "serve": ("verbs.inspect.serve", "Send a store to real slaves, as their master does."),
     "acquire": (
         "verbs.inspect.acquire",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.forensics.explanation import OF_COMPACTION, Explanation
+from rmqctl.forensics.preflight.problem_texts import OF_PREFLIGHT
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage
@@ -502,4 +503,4 @@ TERMS: dict[str, Explanation] = {
         "placeholders of a recovery. Bytes that no queue points to are filled with placeholders that no consumer "
         "receives.",
     ),
-}
+} | OF_PREFLIGHT

@@ -44,6 +44,7 @@ STORE_VERBS = (
     ("clean", "--dry-run"),
     ("heal", "--dry-run"),
     ("erase", "--key", "x", "--dry-run"),
+    ("preflight", "--to", "5.5.0"),
 )
 
 

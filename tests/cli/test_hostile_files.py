@@ -46,6 +46,7 @@ VERBS = (
     ("dump", "--transaction", "prepared"),
     ("truncate", "--to", "120000", "--dry-run"),
     ("heal", "--dry-run"),
+    ("preflight", "--to", "4.7.1"),
     ("checkpoint", "set", "--physic-msg-timestamp", "5", "--dry-run"),
 )
 EXIT_CODES = {0, 1, 2, 4}

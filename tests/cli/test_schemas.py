@@ -93,6 +93,7 @@ def test_a_key_has_one_kind_of_value_in_all_documents() -> None:
     # scripts rely on both: repairs count what they lose, and heal lists what does not come back
     assert kinds.pop("lost") == {"object", "array"}
     assert kinds.pop("parts") == {"object", "array"}  # du gives bytes by part, info describes each
+    assert kinds.pop("starts") == {"boolean", "string"}
     assert {name for name, found in kinds.items() if len(found) > 1} == set(), kinds
 
 
@@ -114,6 +115,7 @@ INSPECTIONS = (
     ("heal", "--dry-run"),
     ("du", "--by", "hour"),
     ("erase", "--key", "c0", "--dry-run"),
+    ("preflight", "--to", "4.9.7"),
     ("rebuild", "all", "--dry-run"),
     ("clean", "--keep-files", "1", "--dry-run"),
 )

@@ -2,7 +2,8 @@
 
 In a proposed command, STORE is the store, OFFSET is the finding's physical offset, and VERB is the verb that was run.
 After --broker-conf, FILE is the broker's broker.conf. After `config restore STORE`, FILE is the name of a file of
-config/. After `>`, FILE is any file for the output.
+config/. After `>`, FILE is any file for the output. VERSION
+is the version that `preflight` was asked about, and NEW a folder for a new store.
 """
 
 from __future__ import annotations
@@ -49,13 +50,16 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl clean STORE --manual --dry-run": ("disk-over-limit",),
     "rmqctl config show STORE delay": ("delay-overdue",),
     "rmqctl queue STORE": ("half-overdue", "log-start-missing"),
-    "rmqctl lag STORE": ("offset-went-back",),
+    "rmqctl lag STORE": (
+        "offset-went-back", "batch-queues-unread", "pop-unread", "offsets-unread", "static-topics-unread",
+        "tiered-unread",
+    ),
     "rmqctl rebuild STORE timers --dry-run": (
         "timer-files-missing", "timer-undelivered", "timer-file-length", "timer-repeats", "timer-beyond-queue",
     ),
     "rmqctl dump STORE --compaction": (
         "compaction-files", "compaction-not-loaded", "compaction-record", "compaction-missing",
-        "compaction-beyond-queue", "compaction-position",
+        "compaction-beyond-queue", "compaction-position", "compaction-unread",
     ),
     "rmqctl info STORE": (
         "store-times-fall", "entries-missing", "dledger-refused", "epochs-invalid", "epochs-beyond-log",
@@ -67,6 +71,15 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "rmqctl verify STORE --level 1": ("file-overlap", "foreign-file", "unreadable"),
     "rmqctl verify STORE --follow-links": ("link-not-followed",),
+    "rmqctl doctor STORE --broker-version VERSION": ("target-refuses",),
+    "rmqctl recover STORE --broker-version VERSION --dry-run": ("target-hangs", "target-loses", "queues-unread"),
+    "rmqctl dump STORE --body base64 -o jsonl > FILE": ("records-unknown",),
+    "rmqctl preflight STORE --to VERSION": (
+        "queue-database-unread", "config-database-unread", "dledger-unread",
+    ),
+    "rmqctl queue STORE --timer": ("timers-unread",),
+    "rmqctl trace STORE --unresolved": ("half-messages-unread",),
+    "rmqctl preflight STORE --to VERSION --broker-conf FILE": ("option-unknown",),
 }  # fmt: skip
 
 NEXT_COMMANDS = {code: command for command, codes in CODES_OF_COMMANDS.items() for code in codes}

@@ -228,6 +228,9 @@ def _broker_version(text: str) -> str:
     return text
 
 
+VERSION = Parsed("version", _broker_version)
+
+
 def profile_option(text: str) -> Callable[[F], F]:
     """Return a decorator that adds --profile and --broker-version.
 
@@ -239,7 +242,7 @@ def profile_option(text: str) -> Callable[[F], F]:
         "differently."
     )
     profile = click.option("--profile", type=click.Choice(PROFILES), callback=_profile_or_version, help=whole)
-    version = kept_option("--broker-version", type=Parsed("version", _broker_version), is_eager=True, help=exact)
+    version = kept_option("--broker-version", type=VERSION, is_eager=True, help=exact)
     return together(profile, version)
 
 
@@ -333,15 +336,15 @@ def target_words(store: Path) -> str:
     return " ".join(words)
 
 
-def open_store(store: Path, *, log_only: bool = False) -> ReadOnlyStore:
+def open_store(store: Path, *, log_only: bool = False, conf: BrokerConf | None = None) -> ReadOnlyStore:
     """Open `store` with the settings of --broker-conf and --follow-links.
 
-    With `log_only`, the verb reads only the log.
+    `conf` takes the place of --broker-conf. With `log_only`, the verb reads only the log.
     """
     from rmqctl.store.config.store_path import Layout
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-    conf = conf_of(store, kept("broker_conf"))
+    conf = conf_of(store, kept("broker_conf")) if conf is None else conf
     opened = ReadOnlyStore(store, conf, follow_links=kept("follow_links"), log_only=log_only)
     click.get_current_context().call_on_close(opened.close)
     if not opened.path.reads_queues:

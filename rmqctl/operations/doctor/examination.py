@@ -32,7 +32,6 @@ from rmqctl.operations.doctor.surroundings import (
     audit_conf,
     audit_disk,
     audit_offsets,
-    conf_as_read,
     fitting,
     unread_offsets,
     wrong_sizes,
@@ -40,6 +39,7 @@ from rmqctl.operations.doctor.surroundings import (
 from rmqctl.operations.heal.plan import offered
 from rmqctl.operations.repair.analysis import RecoveryPolicy
 from rmqctl.operations.repair.recovery_plan import plan_recovery
+from rmqctl.store.config.file_sizes import conf_as_read
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
 from rmqctl.store.read.clock import ClockWatch, times_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.doctor.next_start import OF_LOG, OF_QUEUES
 from rmqctl.logfile.system.remote_storage import is_remote
-from rmqctl.operations.doctor.surroundings import usual_size
 from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
+from rmqctl.store.config.file_sizes import usual_size
 from rmqctl.store.config.store_path import CONFIG, KV_FOLDER, SIGN_OF_5_4
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
 from rmqctl.store.recovery.dledger_start import MOVE_AWAY

@@ -14,7 +14,7 @@ from rmqctl.format.profile import number_of
 from rmqctl.operations.clean.disk_use import disk_use, stops_writing
 from rmqctl.store.config.broker_conf import SIZE_KEYS, BrokerConf, SizeKey, SizeLine
 from rmqctl.store.config.clean_config import known_to
-from rmqctl.store.config.file_sizes import Geometry
+from rmqctl.store.config.file_sizes import conf_as_read, usual_size
 from rmqctl.store.config.store_path import CONFIG, CONSUMEQUEUE
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import (
@@ -74,26 +74,6 @@ def audit_disk(store: ReadOnlyStore, profile: Profile) -> Iterator[Finding]:
         free = min((disk.size - disk.used for disk in (*disks, queues) if disk.size), default=0)
         folder = store.storage.display(store.path.commitlogs[0])
         yield Finding("disk-over-limit", folder, None, f"{why}; {max(free, 0)} bytes are free")
-
-
-def conf_as_read(conf: BrokerConf, version: str) -> BrokerConf:
-    """Return the settings with the sizes that a version takes.
-
-    It ignores the keys of other versions.
-    """
-    sizes: dict[str, Any] = {}
-    for key in SIZE_KEYS:
-        line = conf.size_lines.get(key.name(number_of(version)))
-        if line is not None:
-            sizes[key.field] = line.size
-        elif conf.size_lines.keys() & {key.old, key.new}:
-            sizes[key.field] = usual_size(key)
-    return conf._replace(**sizes)
-
-
-def usual_size(key: SizeKey) -> int:
-    """Return the default size, in the unit of the key."""
-    return int(getattr(Geometry(), key.field))
 
 
 def fitting(store: ReadOnlyStore, version: str, wrong: Iterable[WrongSize]) -> ReadOnlyStore:

@@ -37,6 +37,10 @@ class JavaProperties:
         """
         return self._lines.get(name, (0, 0))
 
+    def first_lines(self) -> dict[str, int]:
+        """Return all names, each with the first line (from 1) of the setting that counts."""
+        return {name: first for name, (first, _) in self._lines.items()}
+
     def text(self, name: str) -> str:
         """Return the value of the key `name`, or ""."""
         self._asked.add(name)

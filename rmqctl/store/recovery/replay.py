@@ -53,7 +53,11 @@ class KnownRecords:
         If it knows all, this is the number of rows. Brokers up to 5.0.0 do not know V2 records (topics longer than 127
         bytes), those up to 4.5.2 no IPv6 hosts, and none a delayed message whose DELAY is not a number.
         """
-        rows = messages[start:]
+        foreign = self.foreign(messages[start:])
+        return start + int(np.argmax(foreign)) if foreign.any() else len(messages)
+
+    def foreign(self, rows: Rows) -> Flags:
+        """Return which rows the broker may not know."""
         foreign: Flags = rows["traits"] & ODD_DELAY != 0
         if not self._rules.knows_ipv6:
             foreign |= rows["sys_flag"] & (BORNHOST_V6 | STOREHOST_V6) != 0
@@ -62,7 +66,7 @@ class KnownRecords:
             self._long += [at for at in range(self._seen, len(queues)) if len(queues[at][0]) > LONGEST_V1_TOPIC]
             self._seen = len(queues)
             foreign |= np.isin(rows["queue"], self._long)
-        return start + int(np.argmax(foreign)) if foreign.any() else len(messages)
+        return foreign
 
 
 class LoadedLog:

@@ -71,7 +71,8 @@ def test_the_next_command_works(command: str, rmqctl: Rmqctl, tmp_path: Path) ->
     conf.touch()
     (store / "config/topics.json.bak").write_text('{"topicConfigTable":{}}')
     file = "topics.json" if " config restore " in command else str(conf)
-    words = {"STORE": str(store), "OFFSET": "0", "FILE": file, "VERB": "recover"}
+    words = {"STORE": str(store), "OFFSET": "0", "FILE": file, "VERB": "recover", "VERSION": "5.5.0"}
+    words["NEW"] = str(tmp_path / "new")
     program, *line = [words.get(word, word) for word in shlex.split(command.partition(" > ")[0])]
     assert program == "rmqctl"
     result = rmqctl(*line)

@@ -1,0 +1,103 @@
+"""`rmqctl preflight`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_document, print_line_of_text, remark
+from rmqctl.cli.shared.next_commands import NEXT_COMMANDS
+from rmqctl.cli.shared.option_class import kept
+from rmqctl.cli.shared.options import (
+    VERSION,
+    note_unread,
+    open_store,
+    output_option,
+    scan_options,
+    scan_progress,
+    store_argument,
+)
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.errors import outcome
+from rmqctl.text import counted, quoted
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.preflight.preflight import Preflight
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples="""
+        # what does a broker of 5.5.0 make of this store?
+        rmqctl preflight /data/rocketmq/store --to 5.5.0
+        # the way back, with the broker.conf that the older broker is to have
+        rmqctl preflight store --to 4.9.7 --broker-conf broker-4.9.conf
+        # why not, for a script
+        rmqctl preflight store --to 4.9.7 -o json | jq -r '.problems[].summary'
+    """,
+)
+@store_argument
+@click.option("--to", "version", type=VERSION, required=True, help="The exact version of the broker, such as 5.5.0.")
+@output_option("table", "json")
+@scan_options
+def command(store: Path, version: str, output: str, threads: int) -> int:
+    """Say what a broker of another version does with a store, before it does.
+
+    `preflight` simulates the start of a broker of that version, newer or older, and says whether it starts, what it
+    drops, and what it does not read: long topics, batch queues, queues and configuration in RocksDB, DLedger's log,
+    timers, popped messages, and other things that the version does not know. Each problem comes with the command that
+    prepares the store, or that shows what to do first. The exit code is 0 if nothing is lost or unread.
+
+    --broker-conf is the broker.conf of that broker. Its names that the version ignores are problems, too: brokers do
+    not even warn. What it does not set has the broker's default, also file sizes. Without --broker-conf, the broker
+    has the file sizes and the layout of the store, as far as the version knows it.
+    """
+    from rmqctl.forensics.preflight.preflight import preflight
+    from rmqctl.store.config.broker_conf import BrokerConf, broker_conf_of
+    from rmqctl.store.config.java_properties import JavaProperties
+
+    said = JavaProperties(kept("broker_conf")) if kept("broker_conf") is not None else None
+    conf = BrokerConf() if said is None else broker_conf_of(said)
+    # the store as it is: this broker.conf is another broker's, and only says where else the log may be
+    is_here = (store / "commitlog").is_dir()
+    opened = open_store(store, conf=BrokerConf(commitlog_paths=() if is_here else conf.commitlog_paths))
+    with opened.storage.keeping_small_files(), scan_progress(opened, "preflight"):
+        found = preflight(opened, conf, {} if said is None else said.first_lines(), version, threads)
+    problems = [{"code": one.code, "summary": one.summary, "count": one.number} for one in found.problems]
+    for row, one in zip(problems, found.problems, strict=True):
+        row["next"] = _next(one.code, store, version)
+    if output == "json":
+        print_document("preflight", {"store": str(store)} | found.to_json() | {"problems": problems})
+    else:
+        _print(found, problems)
+    note_unread(opened)
+    if opened.lock_holder() is not None:
+        remark("note: a broker has the store open: this is what a start would do if it died now")
+    return outcome(incomplete=opened.partly_read, findings=bool(problems))
+
+
+def _next(code: str, store: Path, version: str) -> str:
+    conf = kept("broker_conf")
+    words = {"STORE": quoted(store), "VERSION": version, "NEW": quoted(f"{str(store).rstrip('/')}-{version}")}
+    words["FILE"] = quoted(conf) if conf is not None else "FILE"
+    return " ".join(words.get(word, word) for word in NEXT_COMMANDS[code].split(" "))
+
+
+def _print(found: Preflight, problems: list[dict[str, Any]]) -> None:
+    lost = found.restart.lost.records
+    verdict = {True: "starts", False: "does not start", "hangs": "hangs at its start"}[found.starts]
+    words = [f"{found.version} {verdict}"]
+    words += [f"and loses {counted(lost, 'message')}"] if lost else []
+    words += [f"{counted(len(problems), 'problem')}"] if problems else ["nothing is lost or unread"]
+    print_line_of_text(f"{' '.join(words[:-1])}: {words[-1]}")
+    for problem in problems:
+        print()
+        print_line_of_text(f"{problem['code']}: {problem['summary']}")
+        print_line_of_text(f"  next: {problem['next']}")
+    if found.notes:
+        print()
+    for note in found.notes:
+        print_line_of_text(f"note: {note}")

@@ -1,0 +1,1 @@
+"""What a broker of another version makes of a store."""

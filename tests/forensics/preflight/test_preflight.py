@@ -1,0 +1,80 @@
+"""What a broker of another version drops and does not read.
+
+tests/interop/test_preflight.py asks the brokers.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqctl.forensics.preflight.option_names import is_known, versions_of
+from tests.conftest import Rmqctl, tree_hash, unpack
+
+QUEUES, LOG = "mappedFileSizeConsumeQueue=1000\nmaxHashSlotNum=100\n", "mappedFileSizeCommitLog=65536\n"
+# store, version: starts, messages lost, and the problems with their counts
+FORESEEN = {
+    ("497-basic", "5.5.0"): (True, 0, {}),
+    ("497-basic", "4.1.0"): (True, 0, {}),
+    ("533-batch", "4.9.7"): (True, 0, {}),
+    ("533-longtopic", "5.0.0"): (True, 250, {"target-loses": 250, "records-unknown": 63}),
+    ("533-longtopic", "5.1.0"): (True, 0, {}),
+    ("471-ipv6", "4.5.2"): (True, 250, {"target-loses": 250, "records-unknown": 167}),
+    ("550-rocksdb-crash", "5.1.3"): (True, 0, {}),
+    ("broker-550-rocksdb", "5.1.3"): (True, 0, {"queue-database-unread": 138, "config-database-unread": 6}),
+    ("broker-550-rocksdb", "4.9.7"): (True, 0, {"config-database-unread": 6}),
+    ("broker-550-rocksdb", "5.5.1"): (True, 0, {}),
+    ("broker-550-dledger", "4.4.0"): (True, 0, {"dledger-unread": 83}),
+    ("broker-550-dledger", "5.5.1"): (True, 0, {}),
+    ("broker-550", "4.9.7"): (True, 0, {"timers-unread": 25, "pop-unread": 1}),
+    ("broker-550-rdbidx", "5.3.3"): (True, 0, {}),
+}
+
+
+@pytest.mark.parametrize(("name", "version"), FORESEEN)
+def test_what_is_foreseen(name: str, version: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = unpack(name, tmp_path)
+    before = tree_hash(root)
+    result = rmqctl("preflight", root, "--to", version, "-o", "json")
+    said = result.document()
+    found = {problem["code"]: problem["count"] for problem in said["problems"]}
+    assert (said["starts"], said["lost"]["records"], found) == FORESEEN[name, version]
+    assert result.code == (1 if found else 0)
+    assert tree_hash(root) == before
+
+
+def test_a_store_without_a_file_in_the_middle_hangs_4x(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = unpack("497-basic", tmp_path)
+    sorted((root / "commitlog").iterdir())[1].unlink()
+    shutil.rmtree(root / "consumequeue")
+    said = {to: rmqctl("preflight", root, "--to", to, "-o", "json").document() for to in ("4.9.7", "5.5.0")}
+    assert (said["4.9.7"]["starts"], said["5.5.0"]["starts"]) == ("hangs", True)
+    assert said["4.9.7"]["problems"][0]["code"] == "target-hangs"
+
+
+def test_broker_conf_is_that_of_the_new_broker(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, conf = unpack("533-basic", tmp_path), tmp_path / "broker.conf"
+
+    def said(text: str, to: str = "4.9.7") -> tuple[object, list[str], str]:
+        conf.write_text(text)
+        document = rmqctl("preflight", root, "--to", to, "--broker-conf", conf, "-o", "json").document()
+        problems = document["problems"]
+        return document["starts"], [problem["code"] for problem in problems], json.dumps(problems)
+
+    assert said(QUEUES + LOG)[:2] == (True, [])
+    starts, codes, text = said(f"{QUEUES}{LOG}\ntimerWheelEnable=true\nflushDiskTyp=x\n")
+    assert (starts, codes) == (True, ["option-unknown", "option-unknown"])
+    assert "line 5 of broker.conf: 4.9.7 ignores timerWheelEnable (known to 5.0.0 and later)" in text
+    assert said(QUEUES)[:2] == (False, ["target-refuses"])  # the default of 1 GiB
+    assert said(QUEUES + LOG, "4.5.1")[:2] == (False, ["target-refuses", "option-unknown", "option-unknown"])
+    assert said(QUEUES + LOG + "storeType=defaultRocksDB\n", "5.5.0")[1] == ["queues-unread"]
+
+
+def test_names_of_broker_conf() -> None:
+    assert is_known("brokerName", "4.1.0")
+    assert versions_of("mapedFileSizeCommitLog") == "4.1.0 to 4.5.1"
+    assert versions_of("configBlackList") == "4.9.8 to 4.9.8, 5.2.0 and later"
+    assert versions_of("rocketmq") == ""
