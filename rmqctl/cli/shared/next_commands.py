@@ -74,7 +74,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl doctor STORE --broker-version VERSION": ("target-refuses",),
     "rmqctl recover STORE --broker-version VERSION --dry-run": ("target-hangs", "target-loses", "queues-unread"),
     "rmqctl dump STORE --body base64 -o jsonl > FILE": ("records-unknown",),
-    "rmqctl preflight STORE --to VERSION": (
+    "rmqctl preflight STORE --to VERSION --convert NEW": (
         "queue-database-unread", "config-database-unread", "dledger-unread",
     ),
     "rmqctl queue STORE --timer": ("timers-unread",),

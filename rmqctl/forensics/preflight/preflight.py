@@ -7,10 +7,12 @@ consumer can get now and not afterwards, and parts that the version does not kno
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.forensics.audit.compaction_audit import FILES as REFUSED
+from rmqctl.forensics.audit.compaction_audit import audit_compaction
 from rmqctl.forensics.groups.waiting_timers import timers_by_queues
 from rmqctl.forensics.preflight.option_names import is_known, versions_of
 from rmqctl.forensics.preflight.view import seen_by
@@ -21,7 +23,7 @@ from rmqctl.format.properties import CRC32
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.compaction.compaction_log import compaction_queues, records
 from rmqctl.store.config.config_file import QUEUE_MAPPING_TABLE, QUEUE_MAPPINGS_CONFIG, table
-from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONFIG, ROCKSDB_FOLDER, Layout
+from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, COMPACTION, CONFIG, ROCKSDB_FOLDER, Layout
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
@@ -33,6 +35,7 @@ from rmqctl.store.recovery.dledger_start import DLedgerRestart
 from rmqctl.store.recovery.replay import KnownRecords
 from rmqctl.store.recovery.simulation import RestartSimulation, can_simulate_group
 from rmqctl.store.rocksdb.message_rows import half_rows
+from rmqctl.store.timer.timer_start import refused_file
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -112,6 +115,7 @@ def preflight(
     seen, hidden = seen_by(store, conf, version)
     scan = _Scan(seen, version)
     restart = scan.run(seen, threads)
+    restart = replace(restart, refused=restart.refused or _refused_part(seen, version))
     problems = [
         *_of_start(restart, version),
         *_of_records(scan.unknown, version),
@@ -121,6 +125,23 @@ def preflight(
         *_of_names(names, version),
     ]
     return Preflight(version, restart, tuple(problems), tuple(_notes(store, restart, version)))
+
+
+def _refused_part(seen: ReadOnlyStore, version: str) -> str | None:
+    """Return why the broker does not start although it loads log and queues."""
+    if is_known("timerWheelEnable", version) and seen.conf.timer_enabled:
+        path, why = refused_file(seen)
+        if why:
+            return f"{path}: {why}"
+    if not (is_known("enableCompaction", version) and seen.conf.compaction_enabled):
+        return None
+    # seen with 5.4.0 and 5.5.0; 5.3.3 starts
+    in_rocksdb = seen.path.layout is Layout.ROCKSDB and is_known("combineCQPreferCQType", version)
+    if in_rocksdb and compaction_queues(seen):
+        what = f"with queues in RocksDB, {version} does not load it"
+        return f"{COMPACTION}: {what}; move it away: the start makes it anew"
+    findings = audit_compaction(seen, {})
+    return next((f"{found.path}: {found.detail}" for found in findings if found.code == REFUSED), None)
 
 
 def _of_start(restart: RestartOutcome, version: str) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from rmqctl.forensics.preflight.option_names import is_known
 from rmqctl.logfile.system.hiding_storage import HidingStorage
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.broker_conf import SIZE_KEYS
-from rmqctl.store.config.file_sizes import conf_as_read, usual_size
+from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE, conf_as_read, usual_size
 from rmqctl.store.config.store_path import CONFIG, CONSUMEQUEUE, DLEDGER_PREFIX, ROCKSDB_FOLDER, Layout, is_rocksdb_name
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.rocksdb.config_files import SINGLE, V1, V2
@@ -43,6 +43,7 @@ def seen_by(store: ReadOnlyStore, conf: BrokerConf, version: str) -> tuple[ReadO
     if conf.path:  # what it does not set has the default
         unset = (key for key in SIZE_KEYS if getattr(read, key.field) is None and "ext" not in key.field)
         sizes: dict[str, Any] = {key.field: usual_size(key) for key in unset}
+        sizes["timer_log_file_size"] = read.timer_log_file_size or TIMER_LOG_FILE_SIZE
         read = read._replace(**sizes)
     disk = path.storage.of_disk
     storage = HidingStorage(disk, frozenset(path.root / name for name in hidden)) if hidden else None

@@ -68,6 +68,7 @@ class BrokerConf(NamedTuple):
     consumequeue_ext_enabled: bool | None = None
     consumequeue_ext_file_size: int | None = None
     batchconsumequeue_file_size: int | None = None
+    timer_enabled: bool = True  # timerWheelEnable, since 5.0
     timer_log_file_size: int | None = None
     timer_precision_ms: int = 1000
     index_slots: int | None = None
@@ -124,6 +125,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         consumequeue_ext_enabled=has_extensions,
         consumequeue_ext_file_size=ext_size or (CQ_EXT_FILE_SIZE if has_extensions else None),
         batchconsumequeue_file_size=_batch_queue_size(size_of["batchconsumequeue_file_size"], path),
+        timer_enabled=said.flag("timerWheelEnable") is not False,
         timer_log_file_size=said.number("mappedFileSizeTimerLog"),
         timer_precision_ms=_timer_precision(said.number("timerPrecisionMs") or TIMER_PRECISIONS_MS[-1]),
         index_slots=size_of["index_slots"],

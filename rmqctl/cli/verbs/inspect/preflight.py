@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqctl.cli.output.render import print_document, print_line_of_text, remark
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.next_commands import NEXT_COMMANDS
 from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import (
     VERSION,
+    LocalPath,
     note_unread,
     open_store,
     output_option,
@@ -25,6 +29,9 @@ from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.preflight.preflight import Preflight
+    from rmqctl.operations.convert.conversion import Conversion
+    from rmqctl.store.config.broker_conf import BrokerConf
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 @click.command(
@@ -35,15 +42,24 @@ if TYPE_CHECKING:
         rmqctl preflight /data/rocketmq/store --to 5.5.0
         # the way back, with the broker.conf that the older broker is to have
         rmqctl preflight store --to 4.9.7 --broker-conf broker-4.9.conf
+        # the same store for that broker: the source is only read
+        rmqctl preflight store --to 4.9.7 --broker-conf broker-4.9.conf --convert store-4.9
         # why not, for a script
         rmqctl preflight store --to 4.9.7 -o json | jq -r '.problems[].summary'
     """,
 )
 @store_argument
 @click.option("--to", "version", type=VERSION, required=True, help="The exact version of the broker, such as 5.5.0.")
+@click.option(
+    "--convert",
+    "new",
+    metavar="NEW",
+    type=LocalPath(),
+    help="Write a new store for this broker to the folder NEW, and answer for it. STORE stays as it is.",
+)
 @output_option("table", "json")
 @scan_options
-def command(store: Path, version: str, output: str, threads: int) -> int:
+def command(store: Path, version: str, new: Path | None, output: str, threads: int) -> int:
     """Say what a broker of another version does with a store, before it does.
 
     `preflight` simulates the start of a broker of that version, newer or older, and says whether it starts, what it
@@ -54,6 +70,13 @@ def command(store: Path, version: str, output: str, threads: int) -> int:
     --broker-conf is the broker.conf of that broker. Its names that the version ignores are problems, too: brokers do
     not even warn. What it does not set has the broker's default, also file sizes. Without --broker-conf, the broker
     has the file sizes and the layout of the store, as far as the version knows it.
+
+    --convert writes the store anew: an ordinary log instead of DLedger's, queues in files instead of RocksDB or the
+    other way round (storeType in broker.conf), files of the sizes in broker.conf, the index by the rules of the
+    version. Queue offsets, messages and the positions of groups stay. With another size of log files, or without
+    DLedger's headers, messages lie at other physical offsets, which are a part of their offsetMsgId. What cannot be
+    kept is listed. For queues in RocksDB, NEW has `abort` and no checkpoint, so that the first start of the broker
+    fills them from the log. Stop the broker before. The answer, and the exit code, are then about NEW.
     """
     from rmqctl.forensics.preflight.preflight import preflight
     from rmqctl.store.config.broker_conf import BrokerConf, broker_conf_of
@@ -64,19 +87,44 @@ def command(store: Path, version: str, output: str, threads: int) -> int:
     # the store as it is: this broker.conf is another broker's, and only says where else the log may be
     is_here = (store / "commitlog").is_dir()
     opened = open_store(store, conf=BrokerConf(commitlog_paths=() if is_here else conf.commitlog_paths))
+    converted = None
+    if new is not None:
+        converted = _converted(opened, new, version, conf, threads)
+        store, opened = new, open_store(new, conf=BrokerConf())
     with opened.storage.keeping_small_files(), scan_progress(opened, "preflight"):
         found = preflight(opened, conf, {} if said is None else said.first_lines(), version, threads)
     problems = [{"code": one.code, "summary": one.summary, "count": one.number} for one in found.problems]
     for row, one in zip(problems, found.problems, strict=True):
         row["next"] = _next(one.code, store, version)
     if output == "json":
-        print_document("preflight", {"store": str(store)} | found.to_json() | {"problems": problems})
+        made = {"converted": converted.to_json()} if converted is not None else {}
+        print_document("preflight", {"store": str(store)} | found.to_json() | {"problems": problems} | made)
     else:
+        if converted is not None:
+            print_line_of_text(f"{store}: {counted(converted.messages, 'message')} written for {version}")
+            for line in converted.not_kept:
+                print_line_of_text(f"not kept: {line}")
         _print(found, problems)
     note_unread(opened)
     if opened.lock_holder() is not None:
         remark("note: a broker has the store open: this is what a start would do if it died now")
     return outcome(incomplete=opened.partly_read, findings=bool(problems))
+
+
+def _converted(opened: ReadOnlyStore, new: Path, version: str, conf: BrokerConf, threads: int) -> Conversion:
+    from rmqctl.kernels import dispatch_scan, index_build, scan
+    from rmqctl.kernels.warm_up import warm_up
+    from rmqctl.operations.convert.conversion import Converter
+    from rmqctl.store.journal.journals import in_use
+
+    target = Path(os.path.realpath(new))
+    if any(target.is_relative_to(os.path.realpath(root)) for root in (opened.path.root, *opened.path.commitlogs)):
+        raise click.BadParameter(f"{new} is inside the store: choose another place", param_hint="NEW")
+    if opened.lock_holder() is not None:
+        raise in_use(opened.path.root)
+    warmed_up(partial(warm_up, scan, dispatch_scan, index_build, size=opened.allocated))
+    with scan_progress(opened, "convert"):
+        return Converter(opened, target, version, conf).run(threads)
 
 
 def _next(code: str, store: Path, version: str) -> str:

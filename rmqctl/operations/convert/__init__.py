@@ -1,0 +1,1 @@
+"""A store written anew for another broker."""
