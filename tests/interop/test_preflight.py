@@ -49,6 +49,8 @@ def asked(name: str, version: str, real: Restarts, folder: Path) -> Asked:
         sizes |= {"enableConsumeQueueExt": "true"}
     store = ReadOnlyStore(root)
     sizes["mappedFileSizeCommitLog"] = str(store.commit_log.queue.file_size)
+    for file in (root / "timerlog").glob("*"):
+        sizes["mappedFileSizeTimerLog"] = str(file.stat().st_size)
     conf = root.parent / "broker.conf"
     conf.write_text(broker_conf(root, geometry_of(sizes), {"enableCompaction": "false"} | sizes))
     said = preflight(store, read_broker_conf(conf), {}, version, 1)

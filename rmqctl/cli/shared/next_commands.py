@@ -50,10 +50,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl clean STORE --manual --dry-run": ("disk-over-limit",),
     "rmqctl config show STORE delay": ("delay-overdue",),
     "rmqctl queue STORE": ("half-overdue", "log-start-missing"),
-    "rmqctl lag STORE": (
-        "offset-went-back", "batch-queues-unread", "pop-unread", "offsets-unread", "static-topics-unread",
-        "tiered-unread",
-    ),
+    "rmqctl lag STORE": ("offset-went-back", "batch-queues-unread", "pop-unread", "offsets-unread"),
     "rmqctl rebuild STORE timers --dry-run": (
         "timer-files-missing", "timer-undelivered", "timer-file-length", "timer-repeats", "timer-beyond-queue",
     ),

@@ -16,13 +16,10 @@ from rmqctl.forensics.audit.compaction_audit import audit_compaction
 from rmqctl.forensics.groups.waiting_timers import timers_by_queues
 from rmqctl.forensics.preflight.option_names import is_known, versions_of
 from rmqctl.forensics.preflight.view import seen_by
-from rmqctl.forensics.survey.not_read import TIERED
 from rmqctl.format.message import Message
 from rmqctl.format.profile import profile_of, start_rules
 from rmqctl.format.properties import CRC32
-from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.compaction.compaction_log import compaction_queues, records
-from rmqctl.store.config.config_file import QUEUE_MAPPING_TABLE, QUEUE_MAPPINGS_CONFIG, table
 from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, COMPACTION, CONFIG, ROCKSDB_FOLDER, Layout
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -247,15 +244,6 @@ def _of_config(store: ReadOnlyStore, hidden: frozenset[str], version: str) -> It
     if light and not unread:
         what = f"{counted(len(light), 'offset')} of {_some(sorted({one.owner for one in light}))}"
         yield Problem("offsets-unread", f"{version} does not read {what} in {LMQ_CONSUMER_OFFSET}", len(light))
-    static = table(store.config(QUEUE_MAPPINGS_CONFIG), QUEUE_MAPPING_TABLE)
-    if static and not is_known("timerWheelEnable", version):
-        what = f"{version} has no static topics: {_some(static)}"
-        yield Problem("static-topics-unread", f"{what} have other queue ids and offsets for clients", len(static))
-    if not is_known("enableCompaction", version):
-        entries = store.storage.listing(store.path.root)
-        for entry in entries:
-            if entry.name in TIERED and entry.kind is not Kind.MISSING:
-                yield Problem("tiered-unread", f"{version} reads no tiered storage ({quoted(entry.name)})")
 
 
 def _of_names(names: Mapping[str, int], version: str) -> Iterator[Problem]:

@@ -76,15 +76,6 @@ OF_PREFLIGHT = {
         "read.",
         f"{_FIRST} `rmqctl lag STORE` shows the offsets.",
     ),
-    "static-topics-unread": Explanation(
-        "Static topics (5.0 and later) give clients queue ids and offsets of their own (topicQueueMapping.json). An "
-        "older version serves the queues under other ids and offsets.",
-        _FIRST,
-    ),
-    "tiered-unread": Explanation(
-        "Messages that were moved to tiered storage (5.1 and later) are out of reach for an older version.",
-        _FIRST,
-    ),
     "option-unknown": Explanation(
         "broker.conf has a name that this version does not know. It ignores the line without a warning, and takes its "
         "default.",

@@ -28,6 +28,7 @@ from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.rebuild.timer_files import timer_changes, timer_step
 from rmqctl.store.config import store_path
+from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.config_file import BACKUP_SUFFIX, TIMER_CHECK
 from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE, conf_as_read, geometry_of_conf
 from rmqctl.store.engine.new_store import NewStore, is_as_created
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.logfile.system.storage import Entry, Storage
-    from rmqctl.store.config.broker_conf import BrokerConf
-    from rmqctl.store.config.file_sizes import Geometry
     from rmqctl.store.read.consume_queue import UnitQueue
 
 STAGING = "converting"  # below the new store
@@ -211,10 +210,7 @@ class Converter:
 
     def _build(self, threads: int) -> None:
         """Build the index, queues that are behind the log, and the timer's files."""
-        sizes: Geometry = self.geometry
-        conf = self._conf._replace(
-            **sizes._asdict(), dledger=False, commitlog_paths=(), read_only_commitlog_paths=(), queues_in_rocksdb=False
-        )
+        conf = BrokerConf(**self.geometry._asdict(), timer_log_file_size=self._conf.timer_log_file_size)
         staging = self._root / STAGING
         with closing(ReadOnlyStore(self._root, conf)) as made:
             queues = not self._in_rocksdb and self._source.behind_of_database > 0
@@ -243,8 +239,6 @@ class Converter:
                         self._install(change.staged, self._root / change.path)
 
     def _install(self, made: Path, target: Path) -> None:
-        if self._storage.entry(made).kind is Kind.MISSING:
-            return
         self._remove(target)
         self._storage.make_folder(target.parent)
         self._storage.rename(made, target)

@@ -79,6 +79,8 @@ def command(store: Path, version: str, new: Path | None, output: str, threads: i
     fills them from the log. Stop the broker before. The answer, and the exit code, are then about NEW.
     """
     from rmqctl.forensics.preflight.preflight import preflight
+    from rmqctl.kernels import cq_unit_build, dispatch_scan, index_build, scan
+    from rmqctl.kernels.warm_up import warm_up
     from rmqctl.store.config.broker_conf import BrokerConf, broker_conf_of
     from rmqctl.store.config.java_properties import JavaProperties
 
@@ -87,15 +89,18 @@ def command(store: Path, version: str, new: Path | None, output: str, threads: i
     # the store as it is: this broker.conf is another broker's, and only says where else the log may be
     is_here = (store / "commitlog").is_dir()
     opened = open_store(store, conf=BrokerConf(commitlog_paths=() if is_here else conf.commitlog_paths))
+    kernels = (scan, dispatch_scan) if new is None else (scan, dispatch_scan, cq_unit_build, index_build)
+    warmed_up(partial(warm_up, *kernels, size=opened.allocated))
     converted = None
     if new is not None:
         converted = _converted(opened, new, version, conf, threads)
         store, opened = new, open_store(new, conf=BrokerConf())
     with opened.storage.keeping_small_files(), scan_progress(opened, "preflight"):
         found = preflight(opened, conf, {} if said is None else said.first_lines(), version, threads)
-    problems = [{"code": one.code, "summary": one.summary, "count": one.number} for one in found.problems]
-    for row, one in zip(problems, found.problems, strict=True):
-        row["next"] = _next(one.code, store, version)
+    problems = [
+        {"code": one.code, "summary": one.summary, "count": one.number, "next": _next(one.code, store, version)}
+        for one in found.problems
+    ]
     if output == "json":
         made = {"converted": converted.to_json()} if converted is not None else {}
         print_document("preflight", {"store": str(store)} | found.to_json() | {"problems": problems} | made)
@@ -112,8 +117,6 @@ def command(store: Path, version: str, new: Path | None, output: str, threads: i
 
 
 def _converted(opened: ReadOnlyStore, new: Path, version: str, conf: BrokerConf, threads: int) -> Conversion:
-    from rmqctl.kernels import dispatch_scan, index_build, scan
-    from rmqctl.kernels.warm_up import warm_up
     from rmqctl.operations.convert.conversion import Converter
     from rmqctl.store.journal.journals import in_use
 
@@ -122,7 +125,6 @@ def _converted(opened: ReadOnlyStore, new: Path, version: str, conf: BrokerConf,
         raise click.BadParameter(f"{new} is inside the store: choose another place", param_hint="NEW")
     if opened.lock_holder() is not None:
         raise in_use(opened.path.root)
-    warmed_up(partial(warm_up, scan, dispatch_scan, index_build, size=opened.allocated))
     with scan_progress(opened, "convert"):
         return Converter(opened, target, version, conf).run(threads)
 
