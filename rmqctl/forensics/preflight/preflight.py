@@ -30,7 +30,7 @@ from rmqctl.store.read.consumers.timer_check import has_timer
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery.dledger_start import DLedgerRestart
 from rmqctl.store.recovery.replay import KnownRecords
-from rmqctl.store.recovery.simulation import RestartSimulation, can_simulate_group
+from rmqctl.store.recovery.simulation import RestartSimulation, can_simulate, can_simulate_group
 from rmqctl.store.rocksdb.message_rows import half_rows
 from rmqctl.store.timer.timer_start import refused_file
 from rmqctl.text import counted, quoted
@@ -121,7 +121,7 @@ def preflight(
         *_of_config(store, hidden, version),
         *_of_names(names, version),
     ]
-    return Preflight(version, restart, tuple(problems), tuple(_notes(store, restart, version)))
+    return Preflight(version, restart, tuple(problems), tuple(_notes(seen, restart, version)))
 
 
 def _refused_part(seen: ReadOnlyStore, version: str) -> str | None:
@@ -254,13 +254,15 @@ def _of_names(names: Mapping[str, int], version: str) -> Iterator[Problem]:
             yield Problem("option-unknown", f"line {line} of broker.conf: {version} ignores {quoted(name)} ({what})", 1)
 
 
-def _notes(store: ReadOnlyStore, restart: RestartOutcome, version: str) -> Iterator[str]:
+def _notes(seen: ReadOnlyStore, restart: RestartOutcome, version: str) -> Iterator[str]:
     profile = profile_of(version)
-    if profile.indexes_tags and not store.tags_are_indexed and store.index.files:
+    if not can_simulate(seen, profile):
+        yield f"how {version} starts with queues in RocksDB was not compared with a real broker"
+    if profile.indexes_tags and not seen.tags_are_indexed and seen.index.files:
         yield f"look-ups by tag find no older message in {version}, until `rebuild index --profile 5.4`"
-    elif store.tags_are_indexed and not profile.indexes_tags:
+    elif seen.tags_are_indexed and not profile.indexes_tags:
         yield f"the index has entries for tags, which {version} neither reads nor writes"
-    first = next((item for item in store.commit_log.scan() if isinstance(item, Message)), None)
+    first = next((item for item in seen.commit_log.scan() if isinstance(item, Message)), None)
     if first is not None and CRC32 in first.properties and not is_known("enabledAppendPropCRC", version):
         yield f"{version} does not check the checksum of properties, and consumers see it as a property, {CRC32}"
     if dropped := restart.dropped_index_files:
