@@ -14,7 +14,6 @@ from rmqctl.forensics.preflight.problem_texts import OF_PREFLIGHT
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage
 
-
 FINDING_KEYS = (
     "code",
     "path",
