@@ -1,7 +1,4 @@
-"""Findings: the faults of a store, each with a place and a meaning.
-
-CATALOGUE explains their codes.
-"""
+"""Findings: the faults of a store. CATALOGUE explains their codes."""
 
 from __future__ import annotations
 
