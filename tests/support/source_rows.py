@@ -13,6 +13,7 @@ from rmqctl.forensics.message_filter import Filter
 from rmqctl.format import properties
 from rmqctl.format.body.bodies import Bodies
 from rmqctl.format.body.compression import BodyError, decompressed
+from rmqctl.format.message import TIME_KEYS
 from rmqctl.spark.scan.coverage import coverage, range_of
 from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
@@ -47,9 +48,10 @@ def as_source(row: Row) -> Row:
 
 
 def as_dump(row: Row) -> Row:
-    time = row["storeTime"]
-    shown = time and f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
-    return {name: value for name, value in row.items() if name not in ("broker", "store")} | {"storeTime": shown}
+    times = {
+        name: row[name] and f"{row[name]:%Y-%m-%dT%H:%M:%S}.{row[name].microsecond // 1000:03}Z" for name in TIME_KEYS
+    }
+    return {name: value for name, value in row.items() if name not in ("broker", "store")} | times
 
 
 def in_order(rows: list[Row]) -> list[Row]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rmqctl.spark.scan.coverage import Coverage
     from rmqctl.spark.scan.record_counts import RecordCounts
     from rmqctl.spark.scan.split import Split
+    from rmqctl.spark.source.bounded_splits import Bounds
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
@@ -60,6 +61,25 @@ class JobRun(NamedTuple):
         records = self.records(columns)
         options = {**records.options, "by": by, "intervalMs": str(interval_ms)}
         return records._replace(source="rocketmq-groups", options=options)
+
+    def splits_within(self, bounds: Bounds, why: str) -> tuple[Split, ...]:
+        """Return the splits that can have records in `bounds`.
+
+        The result is empty if all splits must be read. If splits are left out, this is reported on stderr. At least one
+        split is read.
+        """
+        from rmqctl.spark.scan.split import MIB, splits_of
+        from rmqctl.spark.source.bounded_splits import NO_BOUNDS, splits_within
+
+        if bounds == NO_BOUNDS:
+            return ()
+        logs = [(store.commit_log, store.path.root, self.split_mib * MIB) for store in self.stores]
+        every = [split for log in logs for split in splits_of(*log)]
+        splits = [split for log in logs for split in splits_within(*log, bounds)]
+        if splits == every:
+            return ()
+        remark(f"reading {len(splits) or 1} of {counted(len(every), 'split')}: the others have no {why}")
+        return tuple(splits or every[:1])
 
     def whole_log(self, only: tuple[Split, ...] = ()) -> Coverage:
         """Read the logs of all stores, or only some splits, and return what was read.

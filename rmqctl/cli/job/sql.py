@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from rmqctl.cli.job.job_run import JobRun, Row
-    from rmqctl.spark.question.bounded_splits import Bounds
     from rmqctl.spark.question.export.part_files import PartFile
     from rmqctl.spark.scan.coverage import Coverage
-    from rmqctl.spark.scan.split import Split
 
 T = TypeVar("T")
 
@@ -99,11 +97,11 @@ def command(query: str, stores: tuple[Path, ...], limit: int, output: str, files
     The views are messages, damage, queues and index, with the following columns.
 
     messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag
-    bornTimestamp bornHost storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId tagsCode
-    tags keys uniqKey properties body bodyText (decompressed text, null where that fails). damage: broker store path
-    physicalOffset size damage detail, and if the record shows them: topic queueId queueOffset storeTimestamp. queues
-    (the units of consume queues): broker store topic queueId queueOffset physicalOffset size tagsCode batchSize. index
-    (the entries of the index): broker store path entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
+    bornTimestamp bornTime bornHost storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId
+    tagsCode tags keys uniqKey properties body bodyText (decompressed text, null where that fails). damage: broker store
+    path physicalOffset size damage detail, and if the record shows them: topic queueId queueOffset storeTimestamp.
+    queues (the units of consume queues): broker store topic queueId queueOffset physicalOffset size tagsCode batchSize.
+    index (the entries of the index): broker store path entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
 
     QUERY runs with your rights. Therefore QUERY can read any file that you can read, such as csv.`/etc/passwd`, and can
     call any Java method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a
@@ -112,9 +110,9 @@ def command(query: str, stores: tuple[Path, ...], limit: int, output: str, files
     If conditions of QUERY compare physicalOffset, storeTimestamp or storeTime with constants, `sql` reads only parts of
     the log that can have such rows, and says so on stderr. Functions that number the rows of Spark's partitions, such
     as monotonically_increasing_id(), then give other numbers. Damage in the other parts is not found, and does not
-    change the exit code. For store times, `sql` leaves out whole log files, as `rmqctl dump --since` does: it looks at
-    the store time of the first message of each file. If these times go back anywhere in the log, `sql` reads all files.
-    If the clock of a broker was wrong only within a file, rows in files that are left out can be missed. To read the
+    change the exit code. For store times, `sql` looks at the first message of each file, and at some inside a
+    large one. If these times go back by more than a minute, `sql` reads all of it. If the clock of a broker was wrong
+    only between two of them, rows can be missed. To read the
     whole log, write abs(physicalOffset) or abs(storeTimestamp) in place of the column. A condition on topic does not
     reduce what `sql` reads: a message can be in the log and not in its queue, and QUERY must find this message, too.
     With --remote, `sql` always reads the whole log.
@@ -197,7 +195,8 @@ def _answered(run: JobRun, query: str, answer: Callable[[], T]) -> tuple[T, list
     from rmqctl.spark.scan.coverage import NotAllRead
 
     columns = columns_of(query)
-    only = _splits_within(run, needed(run.spark, query, columns))
+    why = "rows that the query's conditions on physicalOffset and store time allow"
+    only = run.splits_within(needed(run.spark, query, columns), why)
     by = division_of(query, columns)
     records = run.records(columns) if by is None else run.groups([*columns, "messages"], by)
     records = records._replace(only=only)
@@ -213,34 +212,6 @@ def _answered(run: JobRun, query: str, answer: Callable[[], T]) -> tuple[T, list
     select(run.spark, query)  # a bad query ends here, before the log is read
     read = run.whole_log(only)
     return answered(records.table(read.splits)), [read]
-
-
-def _splits_within(run: JobRun, bounds: Bounds) -> tuple[Split, ...]:
-    """Return the splits that can have rows in `bounds`.
-
-    The result is empty if all splits must be read.
-
-    If splits are left out, this is reported on stderr. At least one split is read.
-    """
-    from rmqctl.spark.question.bounded_splits import NO_BOUNDS, splits_within
-    from rmqctl.spark.scan.split import MIB, splits_of
-
-    if bounds == NO_BOUNDS:
-        return ()
-    size = run.split_mib * MIB
-    all_splits: list[Split] = []
-    splits: list[Split] = []
-    for store in run.stores:
-        all_splits += splits_of(store.commit_log, store.path.root, size)
-        splits += splits_within(store.commit_log, store.path.root, size, bounds)
-    if len(splits) == len(all_splits):
-        return ()
-    splits = splits or all_splits[:1]
-    remark(
-        f"reading {len(splits)} of {counted(len(all_splits), 'split')}: the others have no rows that the query's "
-        "conditions on physicalOffset and store time allow"
-    )
-    return tuple(splits)
 
 
 def _rows(run: JobRun, query: str, limit: int) -> tuple[list[str], list[Row]]:

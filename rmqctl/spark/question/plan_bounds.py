@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from rmqctl.spark.question.bounded_splits import NO_BOUNDS, Bounds
+from rmqctl.spark.source.bounded_splits import NO_BOUNDS, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

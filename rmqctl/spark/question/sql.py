@@ -11,9 +11,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
-from rmqctl.spark.question.bounded_splits import NO_BOUNDS
 from rmqctl.spark.question.plan_bounds import NAMED, bounds_of
 from rmqctl.spark.session.spark_error import one_line, own_error
+from rmqctl.spark.source.bounded_splits import NO_BOUNDS
 from rmqctl.spark.source.index_source import INDEX_COLUMNS
 from rmqctl.spark.source.message_schema import DIVISIONS, KIND_DAMAGE, MESSAGE_COLUMNS, ddl, messages_of
 from rmqctl.spark.source.queue_source import QUEUE_COLUMNS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmqctl.spark.question.bounded_splits import Bounds
+    from rmqctl.spark.source.bounded_splits import Bounds
 
 DAMAGE_COLUMNS = (
     "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset",

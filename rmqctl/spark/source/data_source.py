@@ -25,6 +25,7 @@ from rmqctl.spark.source.index_source import INDEX_COLUMNS, IndexSource
 from rmqctl.spark.source.message_schema import BLOCK_COLUMNS, GROUP_COLUMNS, MESSAGE_COLUMNS, SEND_COLUMNS, chosen, ddl
 from rmqctl.spark.source.message_source import BlockSource, GroupSource, MessageSource, SendSource, UnconfirmedSource
 from rmqctl.spark.source.queue_source import QUEUE_COLUMNS, QueueSource
+from rmqctl.spark.source.short_errors import batches_in_short, in_short
 from rmqctl.spark.source.stream.stream_reader import stream_reader_class
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ def register(spark: SparkSession) -> None:
 def keeps_filters_apart() -> bool:
     """Return whether this PySpark reads each query by its own filters only.
 
-    Spark 4.1 to 4.3 also uses the filters of a query for later queries on the same DataFrame, so these miss rows. The
-    error was corrected together with SPARK-58551, which added `pushLimit`.
+    Spark 4.0 gives no filters to Python. Spark 4.1 to 4.3 also uses the filters of a query for later queries on the
+    same DataFrame, so these miss rows. The error was corrected together with SPARK-58551, which added `pushLimit`.
     """
     from pyspark.sql.datasource import DataSourceReader
 
@@ -136,12 +137,15 @@ def _data_source(one: Format) -> type[DataSource]:
         def name(cls) -> str:
             return one.name
 
+        @in_short
         def schema(self) -> str:
             return ddl(one.columns, chosen(one.columns, self.options.get("columns")))
 
+        @in_short
         def reader(self, schema: StructType) -> DataSourceReader:
             return one.reader(one.source(self.options, schema.fieldNames()))
 
+        @in_short
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
             if one.stream is None:
                 raise BadRequest(f"{one.name} cannot be read as a stream", hint="rocketmq can")
@@ -161,12 +165,14 @@ def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataS
         def __init__(self, source: Any) -> None:
             self._source = source
 
+        @in_short
         def partitions(self) -> list[InputPartition]:
             return [InputPartition(task) for task in self._source.tasks()]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            # if there are no partitions, Spark calls `read` with the value None
-            return iter(()) if partition.value is None else self._source.read(partition.value)
+            # if there are no partitions, Spark calls `read` with the value None, and Spark 4.0 with None
+            task = getattr(partition, "value", None)
+            return iter(()) if task is None else batches_in_short(self._source.read(task))
 
     class FilteringReader(Reader):
         def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:  # noqa: N802 -- Spark's name

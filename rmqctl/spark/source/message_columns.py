@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmqctl.format import host
-from rmqctl.format.body.bodies import NO_BODIES
+from rmqctl.format.body.bodies import NO_BODIES, Bodies
 from rmqctl.format.message import tags_code
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.kernels import row_scan
@@ -32,12 +32,17 @@ class MessageColumns:
     """Makes Arrow arrays for the columns `names` of scanned messages.
 
     Not for two threads at the same time. `constants` are the columns that have one value in all rows. `scheduled`
-    returns the tagsCode of a message of SCHEDULE_TOPIC_XXXX.
+    returns the tagsCode of a message of SCHEDULE_TOPIC_XXXX. `bodies` makes their text.
     """
 
     def __init__(
-        self, names: Sequence[str], constants: dict[str, str | None], scheduled: Callable[[Message], int]
+        self,
+        names: Sequence[str],
+        constants: dict[str, str | None],
+        scheduled: Callable[[Message], int],
+        bodies: Bodies = NO_BODIES,
     ) -> None:
+        self._bodies = bodies
         self._names = names
         self._constants = constants
         self._scheduled = scheduled
@@ -49,7 +54,7 @@ class MessageColumns:
         """Return one Arrow array for each column of `names`."""
         import pyarrow as pa
 
-        rows = _Rows(columns, self._topics, self._hosts, self._scheduled, with_values=self._with_values)
+        rows = _Rows(columns, self._topics, self._hosts, self._scheduled, self._bodies, with_values=self._with_values)
         constants = self._constants | {"path": columns.path}
         return [
             pa.repeat(pa.scalar(constants[name], pa.string()), len(columns.rows))
@@ -81,8 +86,16 @@ class _Rows:
     """The rows of a record run, with the data that several columns need."""
 
     def __init__(
-        self, columns: Columns, topics: _Texts, hosts: _Texts, scheduled: Callable[[Message], int], *, with_values: bool
+        self,
+        columns: Columns,
+        topics: _Texts,
+        hosts: _Texts,
+        scheduled: Callable[[Message], int],
+        bodies: Bodies,
+        *,
+        with_values: bool,
     ) -> None:
+        self._bodies = bodies
         self.columns = columns
         self.rows = columns.rows
         self.topics = topics
@@ -117,14 +130,15 @@ class _Rows:
 
         return pa.array(self.rows["size"].astype(np.int64))
 
-    def times(self) -> Any:
-        """Return the store times as Arrow timestamps in microseconds (UTC).
+    @staticmethod
+    def times(of_rows: Any) -> Any:
+        """Return times (ms since 1970) as Arrow timestamps in microseconds (UTC).
 
         One is null if the number in the record is not a valid date.
         """
         import pyarrow as pa
 
-        ms = np.ascontiguousarray(self.rows["store_timestamp"])
+        ms = np.ascontiguousarray(of_rows)
         is_date = (ms >= MIN_MS) & (ms <= MAX_MS)
         return pa.array(np.where(is_date, ms, 0) * US_PER_MS, pa.int64(), mask=~is_date).cast(pa.timestamp("us", "UTC"))
 
@@ -181,7 +195,8 @@ class _Rows:
     def body_texts(self) -> Any:
         import pyarrow as pa
 
-        return pa.array([body_text(self.columns.message(row)) for row in range(len(self.rows))], pa.string())
+        texts = [body_text(self.columns.message(row), self._bodies) for row in range(len(self.rows))]
+        return pa.array(texts, pa.string())
 
 
 _MAKERS: dict[str, Callable[[_Rows], Any]] = {
@@ -195,9 +210,10 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
     "flag": lambda rows: rows.head("flag"),
     "sysFlag": lambda rows: rows.scanned("sys_flag"),
     "bornTimestamp": lambda rows: rows.head("born_timestamp"),
+    "bornTime": lambda rows: rows.times(rows.described["born_timestamp"]),
     "bornHost": lambda rows: rows.host("born_host"),
     "storeTimestamp": lambda rows: rows.scanned("store_timestamp"),
-    "storeTime": _Rows.times,
+    "storeTime": lambda rows: rows.times(rows.rows["store_timestamp"]),
     "storeHost": lambda rows: rows.host("store_host"),
     "reconsumeTimes": lambda rows: rows.head("reconsume_times"),
     "preparedTransactionOffset": lambda rows: rows.head("prepared_transaction_offset"),
@@ -212,13 +228,13 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
 }
 
 
-def body_text(message: Message) -> str | None:
+def body_text(message: Message, bodies: Bodies) -> str | None:
     """Return the text that `rmqctl dump --body utf8` shows.
 
     None for a body that cannot be decompressed.
     """
-    data, error = NO_BODIES.plain(message)
-    return None if error is not None else NO_BODIES.text(data)
+    data, error = bodies.plain(message)
+    return None if error is not None else bodies.text(data)
 
 
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:

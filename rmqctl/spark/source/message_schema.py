@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MESSAGE_COLUMNS = {
     "broker": "string", "store": "string", "path": "string", "kind": "string", "physicalOffset": "bigint",
     "size": "bigint", "topic": "string", "queueId": "int", "queueOffset": "bigint", "bodyCrc": "bigint",
-    "bodyLength": "int", "flag": "int", "sysFlag": "int", "bornTimestamp": "bigint", "bornHost": "string",
+    "bodyLength": "int", "flag": "int", "sysFlag": "int", "bornTimestamp": "bigint", "bornTime": "timestamp",
+    "bornHost": "string",
     "storeTimestamp": "bigint", "storeTime": "timestamp", "storeHost": "string", "reconsumeTimes": "int",
     "preparedTransactionOffset": "bigint", "msgId": "string", "tagsCode": "bigint", "tags": "string", "keys": "string",
     "uniqKey": "string", "properties": "map<string,string>", "body": "binary", "bodyText": "string",

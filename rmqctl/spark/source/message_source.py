@@ -9,18 +9,19 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.forensics.message_filter import Filter
 from rmqctl.spark.scan.coverage import Range, range_of
 from rmqctl.spark.scan.json_option import from_json
 from rmqctl.spark.scan.pieces import Pieces, pieces_from_json
 from rmqctl.spark.scan.record_counts import RecordCounts
 from rmqctl.spark.scan.split import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Split, splits_of
+from rmqctl.spark.source.bounded_splits import NO_BOUNDS, Bounds, splits_within
 from rmqctl.spark.source.message_schema import DIVISIONS, Blocks, Division, Sends, Unconfirmed
-from rmqctl.spark.source.source_stores import is_true, number, stores_of
+from rmqctl.spark.source.source_stores import NARROWING, charset_of, filter_of, is_true, number, stores_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.message import Damage
     from rmqctl.spark.source.message_schema import Summary
     from rmqctl.spark.source.split_rows import RowReading
@@ -53,18 +54,21 @@ class MessageSource:
     |---|---|
     | `path`, `paths`, `brokerConf`, `followLinks` | define the stores |
     | `splitMiB` | MiB of the log that each task reads |
+    | `topics`, `since`, `until`, `fromOffset`, `toOffset` | select messages (`filter_of`) |
+    | `charset` | of bodyText, such as gbk |
     | `ranges` | adds a row of kind 'range' for each split |
     | `splits` | the splits to read, in the form of `splits_to_json` |
     | `expected` | the same, with what an earlier reading found in them (`ranges_to_json`); needs `ranges` |
     | `pieces` | pieces of files to read in place of splits (`pieces_to_json`) |
 
-    Without `splits`, `expected` and `pieces`, the source makes the splits. Raises BadRequest if an option is not valid,
-    and NotAStore if a pattern in `path` or `paths` matches nothing.
+    Without `splits`, `expected` and `pieces`, the source makes the splits, and leaves out what `splits_within` knows to
+    be out of range. `wanted` selects messages, too, but leaves out no split. Raises BadRequest if an option is not
+    valid, and NotAStore if a pattern in `path` or `paths` matches nothing.
     """
 
-    OPTIONS: ClassVar[tuple[str, ...]] = ("splitMiB", "ranges", "splits", "expected", "pieces")
+    OPTIONS: ClassVar[tuple[str, ...]] = ("splitMiB", *NARROWING, "charset", "ranges", "splits", "expected", "pieces")
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str], wanted: Filter | None = None) -> None:
         self._stores = stores_of(options, self.OPTIONS)
         self._columns = tuple(columns)
         self._ranges = is_true(options, "ranges")
@@ -73,7 +77,11 @@ class MessageSource:
         self._pieces = pieces_from_json(options["pieces"]) if "pieces" in options else None
         self._expected = ranges_from_json(options["expected"]) if "expected" in options else {}
         self._given = [*self._expected] or self._given
-        self._wanted: Filter | None = None
+        self._charset = charset_of(options)
+        asked = filter_of(options)
+        self._bounds = Bounds.of(asked)
+        self._wanted = (*(() if asked == Filter() else (asked,)), *(() if wanted is None else (wanted,)))
+        self._pushed: Filter | None = None
         self._summary: Summary | None = None
 
     def want(self, wanted: Filter) -> None:
@@ -82,7 +90,7 @@ class MessageSource:
         More messages than `wanted` selects may be yielded. With the option `ranges`, `wanted` is ignored, because each
         split must report a range.
         """
-        self._wanted = None if self._ranges else wanted
+        self._pushed = None if self._ranges else wanted
 
     def tasks(self) -> list[Task]:
         """Return the tasks for all stores.
@@ -94,7 +102,9 @@ class MessageSource:
         splits: list[Split] = []
         for root in self._stores.roots:
             with self._stores.opened(root, log_only=not isinstance(self._summary, Unconfirmed)) as store:
-                if self._pieces is None:
+                if self._pieces is None and self._bounds != NO_BOUNDS:
+                    splits += splits_within(store.commit_log, store.path.root, self._split_size, self._bounds)
+                elif self._pieces is None:
                     splits += splits_of(store.commit_log, store.path.root, self._split_size)
                 damages = tuple(store.commit_log.queue.anomalies)
                 wrong += [Wrong(root, damages)] if damages else []
@@ -114,17 +124,18 @@ class MessageSource:
         from rmqctl.spark.source.split_rows import RowReading  # imports numba, which Spark's planner does not need
 
         stores = self._stores
+        wanted = self._wanted if self._pushed is None else (*self._wanted, self._pushed)
         reading = RowReading(
-            self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted, self._summary
+            self._columns, stores.conf, stores.follow_links, self._ranges, task.of, wanted, self._summary, self._charset
         )
         batches = part_batches(task.part, reading)
         return batches if task.expected is None else _checked(batches, task.expected)
 
     def _may_have(self, split: Split) -> bool:
         # the task may read beyond the end of the split, up to the end of the file
-        if self._wanted is None:
+        if self._pushed is None:
             return True
-        low, high = self._wanted.from_offset, self._wanted.to_offset
+        low, high = self._pushed.from_offset, self._pushed.to_offset
         behind = split.file_from_offset + split.size
         return (low is None or behind >= low) and (high is None or split.file_from_offset + split.start < high)
 

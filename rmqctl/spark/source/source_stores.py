@@ -10,17 +10,22 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.errors import BadRequest, NotAStore
+from rmqctl.forensics.message_filter import Filter
 from rmqctl.logfile.system.remote_storage import is_remote, root_path, root_text
 from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _STORE = "store"
 _OPTIONS = ("path", "paths", "brokerConf", "followLinks", "columns")
+NARROWING = ("topics", "since", "until", "fromOffset", "toOffset")  # the options of `filter_of`
+OFFSET_MAX = 10**18 - 1
+MS_PER_SECOND = 1000
 _SUFFIXES = ("", "k", "m", "g", "t")
 _BYTES = re.compile(r"(\d{1,19})([kmgt]?)b?", re.IGNORECASE | re.ASCII)
 # Spark 4.0 to 4.3 does not give the options of CREATE TABLE to a data source in Python
@@ -102,12 +107,63 @@ def broker_of(root: str) -> str:
     return path.parent.name if path.name == _STORE else path.name
 
 
-def is_true(options: Mapping[str, str], name: str) -> bool:
+def filter_of(options: Mapping[str, str]) -> Filter:
+    """Return what the options NARROWING select.
+
+    Raises BadRequest if one is not valid, or if no record can meet all of them.
+    """
+    topics = options.get("topics")
+    names = frozenset(filter(None, map(str.strip, (topics or "").split(","))))
+    if topics is not None and not names:
+        raise BadRequest("topics names none", hint="names of topics, separated by commas")
+    times = [None if name not in options else milliseconds(name, options[name]) for name in ("since", "until")]
+    places = [
+        None if name not in options else number(options, name, 0, 0, OFFSET_MAX) for name in ("fromOffset", "toOffset")
+    ]
+    for (low, high), (first, last) in zip((times, places), (NARROWING[1:3], NARROWING[3:]), strict=True):
+        if low is not None and high is not None and low > high:
+            raise BadRequest(f"no record can match: {first} is after {last}")
+    return Filter(topics=names, since=times[0], until=times[1], from_offset=places[0], to_offset=places[1])
+
+
+def charset_of(options: Mapping[str, str]) -> str | None:
+    """Return the option `charset`, or None.
+
+    Raises BadRequest if Python does not know it.
+    """
+    name = options.get("charset")
+    try:
+        "a".encode(name or "utf-8")
+    except (LookupError, ValueError) as error:
+        raise BadRequest(f"charset is {name!r}", hint="such as gbk, gb18030, big5 or latin-1") from error
+    return name
+
+
+def milliseconds(name: str, text: str, others: str = "") -> int:
+    """Return the option `name`, a time (RFC 3339), in ms since 1970.
+
+    A decimal number is already in ms. `others` are further values that the option may have, for the error. Raises
+    BadRequest.
+    """
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(OFFSET_MAX)):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError(text)
+    except ValueError as error:
+        raise BadRequest(
+            f"{name} is {text!r}", hint=f"{others}a time such as 2026-11-21T09:15:16.848Z, or ms since 1970"
+        ) from error
+    return int(moment.timestamp() * MS_PER_SECOND)
+
+
+def is_true(options: Mapping[str, str], name: str, default: str = "false") -> bool:
     """Return whether the option `name` is set to `true`.
 
     Case makes no difference, as in Spark's own options. Raises BadRequest if the value is neither `true` nor `false`.
     """
-    text = options.get(name, "false").lower()
+    text = options.get(name, default).lower()
     if text not in ("true", "false"):
         raise BadRequest(f"{name} is {options[name]!r}, neither true nor false")
     return text == "true"

@@ -13,7 +13,9 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.forensics.message_filter import Filter
 from rmqctl.format import properties
+from rmqctl.format.body.bodies import NO_BODIES, Bodies
 from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
@@ -54,7 +56,6 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmqctl.forensics.message_filter import Filter
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.spark.scan.pieces import Pieces
@@ -75,13 +76,36 @@ class RowReading(NamedTuple):
     follow_links: bool = False
     ranges: bool = False  # each task adds a row of kind 'range': its range, the counts for it, and `tasks`
     tasks: int = 0  # their number
-    wanted: Filter | None = None  # selects the messages; None: all
+    wanted: tuple[Filter, ...] = ()  # a row must meet all of them
     summary: Summary | None = None  # what the rows are, if not one for each message, blank and damage
+    charset: str | None = None  # of bodies as text; None: UTF-8
 
     @property
     def schema(self) -> Any:
         """Return the pyarrow schema of the rows."""
         return arrow_schema(columns_for(self.summary), self.names)
+
+    def warm_up(self) -> None:
+        """Compile or load the kernels, once for each process."""
+        warm_up_once(scan, *_KERNELS[type(self.summary)], *((filter_scan,) if self.wanted else ()))
+
+    def wants(self, item: ScanItem) -> bool:
+        """Return whether an item has rows.
+
+        A blank has none if a message must meet more than a range of offsets. Damage may hide any message, so only that
+        range counts for it.
+        """
+        if isinstance(item, Message):
+            return all(one.matches(item) for one in self.wanted)
+        if isinstance(item, Damage):
+            return all(one.touches(item) for one in self.wanted)
+        at = item.physical_offset
+        return all(
+            one == Filter(from_offset=one.from_offset, to_offset=one.to_offset)
+            and (one.from_offset or 0) <= at
+            and (one.to_offset is None or at < one.to_offset)
+            for one in self.wanted
+        )
 
 
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
@@ -90,7 +114,7 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
     With `exact`, the split must consist of whole messages, blanks and damages. Raises Unreadable if the file does not
     exist, or if the driver's host has a different file. Raises the errors of ReadOnlyStore.
     """
-    warm_up_once(scan, *_KERNELS[type(reading.summary)])
+    reading.warm_up()
     with opened(split) as file:
         yield from _SplitRows(split, file, reading).batches(exact=exact)
 
@@ -100,7 +124,7 @@ def piece_batches(pieces: Pieces, reading: RowReading) -> Iterator[Any]:
 
     Raises the errors of `split_batches`.
     """
-    warm_up_once(scan, *_KERNELS[type(reading.summary)])
+    reading.warm_up()
     with opened(pieces.split) as file:
         batches = _SplitRows(pieces.split, file, reading).batches_at(pieces.places)
         for table in gathered(batches, len, ROWS_GATHERED_MAX):  # each batch costs Spark some time
@@ -113,11 +137,12 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
     With `reading.ranges`, a row of kind 'range' has its counts.
     """
     found: list[dict[str, Any]] = []
+    shown = [damage for damage in damages if reading.wants(damage)]
     if isinstance(reading.summary, Blocks):
-        found = block_rows.damage_rows(damages)
+        found = block_rows.damage_rows(shown)
     elif reading.summary is None or isinstance(reading.summary, Unconfirmed):
-        rows = ItemRows(root, _Store(root, reading))
-        found = [rows.row(damage, damage.path) for damage in damages]
+        rows = ItemRows(root, _Store(root, reading), NO_BODIES)
+        found = [rows.row(damage, damage.path) for damage in shown]
     if reading.ranges:
         found.append(range_row(Range(sequence_split(root), 0, 0, reading.tasks, total(map(counts_of, damages)))))
     if found:
@@ -146,22 +171,16 @@ class _Store:
 
 class _MessageRows:
     def __init__(self, root: str, store: _Store, reading: RowReading) -> None:
-        self._wanted = reading.wanted
         self._schema = reading.schema
-        self._others = ItemRows(root, store)
+        bodies = Bodies(charset=reading.charset)
+        self._others = ItemRows(root, store, bodies)
         same = {"broker": broker_of(root), "store": root, "kind": KIND_MESSAGE, "damage": None, "detail": None}
-        self._columns = MessageColumns(reading.names, same, lambda message: store().tags_code(message))
+        self._columns = MessageColumns(reading.names, same, lambda message: store().tags_code(message), bodies)
 
     def of_run(self, columns: Columns) -> Any:
         import pyarrow as pa
 
-        if self._wanted is not None:
-            columns = columns._replace(rows=columns.rows[self._wanted.rows(columns)])
-        return (
-            pa.RecordBatch.from_arrays(self._columns.arrays(columns), schema=self._schema)
-            if len(columns.rows)
-            else None
-        )
+        return pa.RecordBatch.from_arrays(self._columns.arrays(columns), schema=self._schema)
 
     def of_item(self, item: ScanItem, path: str) -> list[dict[str, Any]]:
         return [self._others.row(item, path)]
@@ -203,7 +222,7 @@ class _UnconfirmedRows(_MessageRows):
 
 
 _KERNELS: dict[type[Any], tuple[Any, ...]] = {
-    type(None): (row_scan, filter_scan),
+    type(None): (row_scan,),
     Division: (group_scan,),
     Sends: (row_scan, send_hash),
     Blocks: (row_scan,),
@@ -257,7 +276,7 @@ class _SplitRows:
         columns = None if self._split.has_entries else ColumnReader()
         for start, stop in places:
             self._went_on = start > 0
-            scan = FileScan(self._file, start, columns, self._rows.of_run, reader=self._split.reader)
+            scan = FileScan(self._file, start, columns, self._of_run, reader=self._split.reader)
             yield from self._batches_of(scan.items(stop))
         yield from self._ending(self._split.start, self._split.stop)
 
@@ -268,7 +287,7 @@ class _SplitRows:
         the previous one, and because a split may start between a header and its record.
         """
         split, columns = self._split, None if self._split.has_entries else ColumnReader()
-        reached = FileScan(self._file, split.start, columns, self._rows.of_run, reader=split.reader)
+        reached = FileScan(self._file, split.start, columns, self._of_run, reader=split.reader)
         if split.has_entries:
             before = next_readable(self._file, max(split.start - LOOK_BACK, 0), split.start, reader=split.reader)
             reached.position = split.start if before is None else before
@@ -276,6 +295,11 @@ class _SplitRows:
                 pass
             reached.ended = False
         return reached
+
+    def _of_run(self, columns: Columns) -> Any:
+        for one in self._reading.wanted:
+            columns = columns._replace(rows=columns.rows[one.rows(columns)])
+        return self._rows.of_run(columns) if len(columns.rows) else None
 
     def _ending(self, begin: int, end: int) -> Iterator[Any]:
         """Yield what follows the last item: the rest of the rows, and the range."""
@@ -323,7 +347,7 @@ class _SplitRows:
             at = item.physical_offset - self._split.file_from_offset
             counts = counts._replace(unread_path=self._split.path, unread_at=at, why_unread=item.detail)
         self._counts = self._counts.plus(counts)
-        rows: list[dict[str, Any]] = self._rows.of_item(item, path)
+        rows: list[dict[str, Any]] = self._rows.of_item(item, path) if self._reading.wants(item) else []
         return rows
 
 
@@ -390,11 +414,12 @@ class ItemRows:
     """Makes rows for the blanks, damage and very large messages of one store.
 
     The column reader does not read very large messages. Each row is a dict of columns. `root` is the folder of the
-    store, and `store` returns the open store.
+    store, `store` returns the open store, and `bodies` makes the text of bodies.
     """
 
-    def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:
+    def __init__(self, root: str, store: Callable[[], ReadOnlyStore], bodies: Bodies = NO_BODIES) -> None:
         self._store = store
+        self._bodies = bodies
         self._same = {"broker": broker_of(root), "store": root}
 
     def row(self, item: ScanItem, path: str) -> dict[str, Any]:
@@ -404,10 +429,15 @@ class ItemRows:
         """
         if isinstance(item, Message):
             row = message_row(item, path=path, tags_code=self._store().tags_code(item))
-            return self._same | {"kind": KIND_MESSAGE} | row | _texts(item)
+            return self._same | {"kind": KIND_MESSAGE} | row | _texts(item, self._bodies)
         if isinstance(item, Damage):
             row = damage_row(item, path=path)
-            return self._same | {"kind": KIND_DAMAGE} | row | ({} if item.message is None else _texts(item.message))
+            return (
+                self._same
+                | {"kind": KIND_DAMAGE}
+                | row
+                | ({} if item.message is None else _texts(item.message, self._bodies))
+            )
         return self._same | {
             "kind": KIND_BLANK,
             "path": path,
@@ -416,16 +446,16 @@ class ItemRows:
         }
 
 
-def _texts(message: Message) -> dict[str, Any]:
+def _texts(message: Message, bodies: Bodies) -> dict[str, Any]:
     """Return the columns that `rmqctl dump` does not print or prints differently."""
     found = message.properties
-    time = message.store_timestamp
+    times = {"bornTime": message.born_timestamp, "storeTime": message.store_timestamp}
     return {
-        "storeTime": time * US_PER_MS if MIN_MS <= time <= MAX_MS else None,
+        **{name: ms * US_PER_MS if MIN_MS <= ms <= MAX_MS else None for name, ms in times.items()},
         "tags": found.get(properties.TAGS),
         "keys": found.get(properties.KEYS),
         "uniqKey": found.get(properties.UNIQ_KEY),
         "properties": list(found.items()),
         "body": bytes(message.body),
-        "bodyText": body_text(message),
+        "bodyText": body_text(message, bodies),
     }

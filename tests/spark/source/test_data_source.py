@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
 
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.message_filter import Filter
@@ -121,6 +125,53 @@ def test_spark_finds_all_formats_by_itself(spark: SparkSession, stores: dict[str
         assert package.DefaultSource.name() == name
         table, wanted = (session.read.format(name).load(str(stores["533-basic"])) for session in (other, spark))
         assert sorted(map(str, table.collect())) == sorted(map(str, wanted.collect()))
+
+
+def test_options_of_a_batch_and_of_a_stream(spark: SparkSession, stores: dict[str, Path], tmp_path: Path) -> None:
+    root = str(stores["533-basic"])
+    options = {"topics": "OrderPaid", "since": "2026-11-21T09:15:53.800Z", "until": "1795252553950"}
+    options |= {"fromOffset": "1000", "toOffset": "120000", "columns": "topic,physicalOffset,bornTimestamp,bornTime"}
+    table = spark.read.format("rocketmq").options(**options).load(root)
+    rows = table.withColumn("ms", f.unix_millis("bornTime")).collect()
+    wanted = (
+        spark.read.format("rocketmq")
+        .load(root)
+        .where(
+            "topic = 'OrderPaid' AND storeTimestamp BETWEEN 1795252553800 AND 1795252553950 "
+            "AND physicalOffset BETWEEN 1000 AND 119999"
+        )
+    )
+    assert offsets_of(rows) == offsets_of(wanted.collect()) != []
+    assert all(row["ms"] == row["bornTimestamp"] for row in rows)
+    places = {name: json.dumps({root: at}) for name, at in (("startingOffset", 1000), ("endingOffset", 120_000))}
+    reader = spark.readStream.format("rocketmq").options(topics="OrderPaid", failOnDataLoss="false", **places)
+    stream = reader.load(root).select("physicalOffset").writeStream.format("parquet")
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    stream.start(str(tmp_path / "out")).awaitTermination()
+    asked = spark.read.format("rocketmq").options(topics="OrderPaid", fromOffset="1000", toOffset="120001").load(root)
+    assert offsets_of(spark.read.parquet(str(tmp_path / "out")).collect()) == offsets_of(asked.collect()) != []
+
+
+def offsets_of(rows: list[Any]) -> list[int]:
+    return sorted(row["physicalOffset"] for row in rows)
+
+
+def test_an_error_ends_in_one_line_with_little_above_it(spark: SparkSession, stores: dict[str, Path]) -> None:
+    store = str(stores["533-basic"])
+    split = [store, "/none", 0, 0, 1000, "aa00", 0, 1000, False]
+    cases = {
+        "/none: no such folder": ({}, "/none"),
+        "the source has no option topic .did you mean topics": ({"topic": "orders"}, store),
+        "/none: an executor finds there": ({"splits": json.dumps([split])}, store),
+    }
+    for what, (options, path) in cases.items():
+        table = spark.read.format("rocketmq").options(**options).load(path)
+        with pytest.raises(PySparkException, match=what) as raised:
+            table.count()
+        text, _, _ = str(raised.value).replace("SQLSTATE: 38000", "").partition("JVM stacktrace:")
+        lines = text.strip().splitlines()
+        assert re.match(rf"rmqctl\.errors\.\w+: .*{what}", lines[-1]), text
+        assert len(lines) <= 8, text
 
 
 def test_tables_and_views_of_sql(spark: SparkSession, stores: dict[str, Path]) -> None:

@@ -6,18 +6,26 @@ No Spark runs here.
 from __future__ import annotations
 
 import re
+from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from rmqctl.errors import BadRequest, NotAStore, RmqctlError, Unreadable
+from rmqctl.forensics.dump import Dump
+from rmqctl.forensics.message_filter import Filter
+from rmqctl.format.body.bodies import Bodies
 from rmqctl.spark.scan.coverage import coverage, range_of
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen
-from rmqctl.spark.source.message_source import MessageSource, ranges_to_json, splits_to_json
+from rmqctl.spark.source.message_source import GroupSource, MessageSource, ranges_to_json, splits_to_json
+from rmqctl.spark.source.stream.stream_source import OPTIONS
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
 from tests.support.log_maker import BORN_V6, STORE_V6, Record, write_log
 from tests.support.source_rows import (
     as_dump,
+    as_source,
     assert_as_dump,
     dumped,
     in_order,
@@ -63,8 +71,7 @@ def test_a_split_that_began_in_a_body_is_read_once_more(tmp_path: Path) -> None:
 
 def test_tasks_that_run_twice_count_once(tmp_path: Path) -> None:
     root = unpack("533-basic", tmp_path)
-    files = sorted((root / "commitlog").iterdir())
-    files[1].unlink()  # a gap, which is in no split
+    sorted((root / "commitlog").iterdir())[1].unlink()  # a gap, which is in no split
     shown = dumped(root)
     rows = [*rows_of(root, ranges="true"), *rows_of(root, ranges="true")]
     counts = coverage(range_of(row["detail"]) for row in rows if row["kind"] == "range").counts
@@ -133,6 +140,10 @@ def test_the_log_goes_on_behind_an_end(tmp_path: Path) -> None:
         ({"path": "/x", "splitMiB": "0"}, BadRequest, "splitMiB is '0' (a whole number from 1 to 4096)"),
         ({"path": "/x", "ranges": "yes"}, BadRequest, "ranges is 'yes', neither true nor false"),
         ({"path": "/x", "splits": "[[1]]"}, BadRequest, "the option `splits` is no list of splits"),
+        ({"path": "/x", "topics": " ,"}, BadRequest, "topics names none"),
+        ({"path": "/x", "since": "2026-11-21"}, BadRequest, "since is '2026-11-21' (a time such as"),
+        ({"path": "/x", "fromOffset": "9", "toOffset": "8"}, BadRequest, "fromOffset is after toOffset"),
+        ({"path": "/x", "charset": "hex"}, BadRequest, "charset is 'hex' (such as gbk"),
         ({"path": "/x", "brokerConf": "/none"}, BadRequest, "/none: broker.conf does not exist"),
     ],
 )
@@ -141,10 +152,55 @@ def test_options_that_are_none(options: dict[str, str], error: type[RmqctlError]
         MessageSource(options, ["topic"]).tasks()
 
 
+NARROWED: list[tuple[dict[str, str], Filter]] = [
+    ({"topics": "OrderPaid, stock_change"}, Filter(topics=frozenset({"OrderPaid", "stock_change"}))),
+    ({"since": "1795252553900"}, Filter(since=1_795_252_553_900)),
+    ({"since": "2026-11-21T09:15:53.900Z", "until": "1795252553950"}, Filter(since=1795252553900, until=1795252553950)),
+    ({"fromOffset": "65540", "toOffset": "140000"}, Filter(from_offset=65_540, to_offset=140_000)),
+    ({"fromOffset": "999999999"}, Filter(from_offset=999_999_999)),
+    ({"topics": "OrderPaid", "toOffset": "70000"}, Filter(topics=frozenset({"OrderPaid"}), to_offset=70_000)),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), NARROWED)
+@pytest.mark.parametrize("name", ["533-basic", "533-crash"])
+def test_options_that_narrow(name: str, options: dict[str, str], wanted: Filter, tmp_path: Path) -> None:
+    """The rows are those of dump with this filter; `rocketmq-groups` counts them."""
+    root = unpack(name, tmp_path)
+    second = sorted((root / "commitlog").iterdir())[1]
+    second.write_bytes(second.read_bytes()[:9000] + b"damaged" + second.read_bytes()[9007:])
+    rows = [as_dump(row) for row in rows_of(root, None, **options)]
+    with closing(ReadOnlyStore(root)) as store:
+        dump = Dump(store, wanted, bodies=Bodies("hex"), on_damage=lambda _: None)
+        asked = in_order([as_source(row) for row in dump.rows()])
+    assert in_order([row for row in rows if row["kind"] == "message"]) == asked
+    assert any(row["kind"] == "blank" for row in rows) == ("fromOffset" in options and "toOffset" in options)
+    source = GroupSource({"path": str(root), **options}, ["messages"])
+    counts = [batch["messages"].to_pylist() for task in source.tasks() for batch in source.read(task)]
+    assert sum(map(sum, counts)) == len(asked)
+
+
+def test_a_charset_and_born_times(tmp_path: Path) -> None:
+    text = "\u8ba2\u5355"
+    body = text.encode("gbk")
+    write_log(tmp_path, [Record(body=body), Record(body=body * 1_000_000)], file_size=9_000_000)
+    rows = list(rows_of(tmp_path, ["bodyText", "bornTime", "bornTimestamp"], charset="gbk"))
+    assert [row["bodyText"][:2] for row in rows] == [text] * 2
+    assert all(round(row["bornTime"].timestamp() * 1000) == row["bornTimestamp"] for row in rows)
+
+
 def test_columns_that_are_not_there() -> None:
     with pytest.raises(BadRequest, match="there is no column 'bodyy'"):
         chosen(MESSAGE_COLUMNS, "topic, bodyy")
     assert chosen(MESSAGE_COLUMNS, " topic,size ,topic") == ["topic", "size"]
+
+
+def test_the_manual_names_each_option_and_column() -> None:
+    text = files("rmqctl.cli").joinpath("topics", "rmqctl-spark.md").read_text()
+    rows = re.findall(r"^\| ([\w, ]+) \|", text, re.MULTILINE)
+    named = {name for row in rows for name in row.split(", ")}
+    internal = {"ranges", "splits", "expected", "pieces"}
+    assert named >= {*MESSAGE_COLUMNS, *MessageSource.OPTIONS, *OPTIONS, "columns"} - internal
 
 
 def test_columns_are_made_alone(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.spark.source.short_errors import batches_in_short, in_short
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -28,12 +30,14 @@ def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
             self._source = source
             self._last: dict[str, int] | None = None
 
+        @in_short
         def initialOffset(self) -> Offsets:  # noqa: N802 -- Spark's names
             return self._source.marked(self._source.begin(), {})
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._last = self._source.latest({})
 
+        @in_short
         def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:  # noqa: N802
             known = self._source.unmarked(start or {})
             latest = self._last or self._source.latest(known)
@@ -44,12 +48,13 @@ def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
 
             return ReadMaxBytes(self._source.batch_size) if self._source.batch_size else ReadAllAvailable()
 
+        @in_short
         def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
             first, last = self._source.unmarked(start), self._source.unmarked(end)
             return [InputPartition(task) for task in self._source.tasks(first, last)]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            return self._source.read(partition.value)
+            return batches_in_short(self._source.read(partition.value))
 
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow

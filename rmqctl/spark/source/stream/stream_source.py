@@ -9,18 +9,28 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.forensics.follow import last_byte_written
+from rmqctl.forensics.message_filter import Filter
 from rmqctl.format.message import Damage
 from rmqctl.kernels import scan
 from rmqctl.logfile.system.remote_storage import root_path
+from rmqctl.spark.scan.json_option import from_json
 from rmqctl.spark.scan.split import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Split, whole_file
 from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.source.message_source import Task, Wrong, part_batches
-from rmqctl.spark.source.source_stores import number, number_of_bytes, stores_of
+from rmqctl.spark.source.source_stores import (
+    NARROWING,
+    charset_of,
+    filter_of,
+    is_true,
+    milliseconds,
+    number,
+    number_of_bytes,
+    stores_of,
+)
 from rmqctl.spark.source.split_rows import RowReading
 from rmqctl.spark.source.stream.boundary import LOOK_BACK, boundary, checksum, end_of_log, ends_before, last_before
 from rmqctl.store.read.commit_log import message_of
@@ -32,9 +42,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.commit_log import CommitLog
 
 SETTLE_SECONDS = 0.2  # the last record counts as written if it does not change for this time
-MS_PER_SECOND = 1000
 EARLIEST, LATEST = "earliest", "latest"
-OPTIONS = ("splitMiB", "startingOffset", "maxBytesPerTrigger")
+OPTIONS = ("splitMiB", *NARROWING, "charset", "startingOffset", "endingOffset", "maxBytesPerTrigger", "failOnDataLoss")
 T = TypeVar("T")
 # What Spark stores for a store, as JSON: a physical offset; where the record begins that ends there; its CRC-32. A log
 # that was cut and has grown over the offset again has another record there.
@@ -49,10 +58,16 @@ class StreamSource:
     |---|---|
     | `path`, `paths`, `brokerConf`, `followLinks` | define the stores |
     | `startingOffset` | earliest, latest (the end of the log) or a time (RFC 3339, or ms since 1970) |
+    | `endingOffset` | latest, or a time |
+    | `failOnDataLoss` | false: go on after a log was cut, or lost files before they were read |
+    | `topics`, `since`, `until`, `fromOffset`, `toOffset` | select messages (`filter_of`) |
+    | `charset` | of bodyText, such as gbk |
     | `splitMiB` | MiB of the log that each task reads |
     | `maxBytesPerTrigger` | about what a batch reads from all logs together, such as 500m or 1g (powers of 1024) |
 
-    With a time, the stream begins with the first message stored then or later. Without `maxBytesPerTrigger`, and in
+    With a time, the stream begins with the first message stored then or later, or ends before it. In place of one
+    offset, each store may have its own, as a JSON object: by path, an offset, or a physical offset as a number. A store
+    that is not named there begins at `earliest`, and ends at `latest`. Without `maxBytesPerTrigger`, and in
     Spark 4.0 and 4.1, a batch reads all new records. Raises BadRequest if an option is not valid.
     """
 
@@ -61,15 +76,19 @@ class StreamSource:
         self._columns = tuple(columns)
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
         self.batch_size = number_of_bytes(options, "maxBytesPerTrigger")
-        self._starting = options.get("startingOffset", EARLIEST)
-        self._since = None if self._starting in (EARLIEST, LATEST) else _milliseconds(self._starting)
+        self._charset = charset_of(options)
+        asked = filter_of(options)
+        self._wanted = () if asked == Filter() else (asked,)
+        self._fails = is_true(options, "failOnDataLoss", "true")
+        self._starting = _places(options, "startingOffset", self._stores.roots, EARLIEST)
+        self._ending = _places(options, "endingOffset", self._stores.roots, LATEST)
 
     def begin(self) -> dict[str, int]:
         """Return, for each store, the physical offset where a new stream begins.
 
         Raises Unreadable if a log cannot be read, and the other errors of ReadOnlyStore.
         """
-        return self._of_logs(self._stores.roots, lambda log, _: self._begin_of(log))
+        return self._of_logs(self._stores.roots, lambda log, root: _place_in(log, self._starting[root]))
 
     def latest(self, start: Mapping[str, int]) -> dict[str, int]:
         """Return the physical offset where the written part of each log ends.
@@ -81,8 +100,11 @@ class StreamSource:
         def end_of(log: CommitLog, root: str) -> int:
             known = start.get(root, log.min_offset)
             if ends_before(log, known):
-                raise _cut(root, known)
-            return _written_end(log, known)
+                if self._fails:
+                    raise _cut(root, known)
+                known = log.min_offset
+            end, place = _written_end(log, known), self._ending[root]
+            return end if place == LATEST else max(min(end, _place_in(log, place)), min(known, end))
 
         return self._of_logs(self._stores.roots, end_of)
 
@@ -93,7 +115,7 @@ class StreamSource:
         bytes are new, it reads about `most`: the same share of the new part of each log. Raises Unreadable if a log was
         cut before `start`.
         """
-        _check_not_cut(start, latest)
+        self._check_not_cut(start, latest)
         missing = [root for root in latest if root not in start]
         first = {**start, **self._of_logs(missing, lambda log, _: log.min_offset)}
         new = {root: max(latest[root] - first[root], 0) for root in latest}
@@ -122,46 +144,66 @@ class StreamSource:
         """Return the physical offsets of marks.
 
         A mark of an earlier checkpoint may be only a physical offset. Raises Unreadable if a log was cut before a mark,
-        even if it has grown again, or if a log cannot be read.
+        even if it has grown again, or if a log cannot be read. With `failOnDataLoss` false, a cut log goes on at the
+        next record, or at its end.
         """
 
-        def check(log: CommitLog, root: str) -> None:
+        def check(log: CommitLog, root: str) -> int:
             mark, offset = marks[root], _offset_of(marks[root])
             if ends_before(log, offset):
-                raise _cut(root, offset)
-            if isinstance(mark, int) or mark[1] < log.min_offset:
-                return  # without a checksum, or expired
-            _, begin, known = mark
-            if checksum(log, begin, offset) != known:
-                raise _cut(root, offset, _GROWN)
+                what = _SHORT
+            elif isinstance(mark, int) or mark[1] < log.min_offset or checksum(log, mark[1], offset) == mark[2]:
+                return offset  # without a checksum, or expired, or the same
+            else:
+                what = _GROWN
+            if self._fails:
+                raise _cut(root, offset, what)
+            return boundary(log, log.min_offset, offset)
 
-        self._of_logs([root for root in self._stores.roots if root in marks], check)
-        return {root: _offset_of(mark) for root, mark in marks.items()}
+        found = self._of_logs([root for root in self._stores.roots if root in marks], check)
+        return {root: found.get(root, _offset_of(mark)) for root, mark in marks.items()}
 
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
         """Return the tasks for the data between the offsets `start` and `end`.
 
-        Each split consists of whole messages, blanks and damages. Raises Unreadable if a log was cut before `start`.
+        Each split consists of whole messages, blanks and damages. Raises Unreadable if a log was cut before `start`, or
+        if its files from there on were deleted.
         """
-        _check_not_cut(start, end)
+        self._check_not_cut(start, end)
         warm_up_once(scan)
         parts: list[Split | Wrong] = []
         for root, stop in end.items():
             with self._stores.opened(root) as store:
-                parts += self._parts(root, store.commit_log, start.get(root, store.commit_log.min_offset), stop)
+                first = store.commit_log.min_offset
+                begin = start.get(root, first)
+                if self._fails and begin < min(first, stop):
+                    raise Unreadable(
+                        f"the log begins at {first}: its files before were deleted, and the stream has not read them",
+                        path=root,
+                        offset=begin,
+                        hint="failOnDataLoss=false goes on with what there is",
+                    )
+                parts += self._parts(root, store.commit_log, begin, stop)
         return [Task(part, len(parts)) for part in parts]
 
     def read(self, task: Task) -> Iterator[Any]:
         """Return the record batches of a task."""
         return part_batches(
-            task.part, RowReading(self._columns, self._stores.conf, self._stores.follow_links), exact=True
+            task.part,
+            RowReading(
+                self._columns,
+                self._stores.conf,
+                self._stores.follow_links,
+                wanted=self._wanted,
+                charset=self._charset,
+            ),
+            exact=True,
         )
 
-    def _begin_of(self, log: CommitLog) -> int:
-        if self._starting == EARLIEST:
-            return log.min_offset
-        end = _written_end(log, log.min_offset)
-        return end if self._since is None else first_stored_since(log, self._since, end)
+    def _check_not_cut(self, start: Mapping[str, int], end: Mapping[str, int]) -> None:
+        for root, offset in start.items() if self._fails else ():
+            if end.get(root, offset) < offset:
+                raise _cut(root, offset)
 
     def _of_logs(self, roots: Iterable[str], question: Callable[[CommitLog, str], T]) -> dict[str, T]:
         warm_up_once(scan)
@@ -210,10 +252,36 @@ def _offset_of(mark: Mark | int) -> int:
     return mark if isinstance(mark, int) else mark[0]
 
 
-def _check_not_cut(start: Mapping[str, int], end: Mapping[str, int]) -> None:
-    for root, offset in start.items():
-        if end.get(root, offset) < offset:
-            raise _cut(root, offset)
+def _places(options: Mapping[str, str], name: str, roots: Sequence[str], default: str) -> dict[str, str | int]:
+    """Return what an option says of each store.
+
+    It is EARLIEST, LATEST or a time as text, or a physical offset. Raises BadRequest.
+    """
+    text = options.get(name, default)
+    given: dict[str, str | int] = dict.fromkeys(roots, text)
+    if text.startswith("{"):
+        hint = 'such as {"/data/rocketmq/store": 8192}'
+        by_store = from_json(text, name, dict, hint, "offsets")
+        unknown = next((path for path in by_store if path not in given), None)
+        if unknown is not None:
+            raise BadRequest(f"{name} names a store that is not read: {unknown}", hint=f"it reads {', '.join(roots)}")
+        given = dict.fromkeys(roots, default) | by_store
+    for place in given.values():
+        if isinstance(place, str) and place not in (EARLIEST, LATEST):
+            milliseconds(name, place, f"{EARLIEST}, {LATEST}, a JSON object of stores and offsets, ")
+        elif not isinstance(place, str) and (type(place) is not int or place < 0):
+            raise BadRequest(f"{name} is {place!r} for a store", hint="a physical offset, or a text such as a time")
+    return given
+
+
+def _place_in(log: CommitLog, place: str | int) -> int:
+    """Return the physical offset between records that a value of `_places` means."""
+    if place == EARLIEST:
+        return log.min_offset
+    if isinstance(place, int):
+        return log.min_offset if place <= log.min_offset else boundary(log, log.min_offset, place)
+    end = _written_end(log, log.min_offset)
+    return end if place == LATEST else first_stored_since(log, milliseconds("", place), end)
 
 
 _SHORT = "the log ends before the offset of the stream"
@@ -229,25 +297,6 @@ def _cut(root: str, offset: int, what: str = _SHORT) -> Unreadable:
         offset=offset,
         hint="start the query again with a new checkpointLocation; startingOffset says where it begins",
     )
-
-
-def _milliseconds(text: str) -> int:
-    """Return a time (RFC 3339) in ms since 1970.
-
-    A decimal number is already in ms. Raises BadRequest.
-    """
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise ValueError(text)
-    except ValueError as error:
-        raise BadRequest(
-            f"startingOffset is {text!r}",
-            hint=f"{EARLIEST}, {LATEST}, a time such as 2026-11-21T09:15:16.848Z, or ms since 1970",
-        ) from error
-    return int(moment.timestamp() * MS_PER_SECOND)
 
 
 def _gone(position: int, following: int) -> Damage:

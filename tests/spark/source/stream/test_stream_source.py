@@ -238,11 +238,14 @@ def test_available_now_ends_where_the_log_ended(tmp_path: Path) -> None:
 
 def test_files_that_expired_are_told(tmp_path: Path) -> None:
     log = Log(tmp_path)
-    source = source_of(tmp_path)
+    source = source_of(tmp_path, failOnDataLoss="false")
     start = source.begin()
     for _ in range(60):
         log.append(Record())
     (tmp_path / "commitlog" / f"{0:020d}").unlink()
+    failing = source_of(tmp_path)
+    with pytest.raises(Unreadable, match=r"its files before were deleted.*failOnDataLoss=false"):
+        failing.tasks(start, failing.latest(start))
     rows = between(source, start, source.latest(start))
     assert [(row["damage"], row["physicalOffset"], row["size"]) for row in rows if row["kind"] == "damage"] == [
         ("file-gap", 0, FILE_SIZE)
@@ -309,6 +312,64 @@ def test_a_stream_goes_on_where_the_record_before_has_expired(tmp_path: Path) ->
         for row in batch.to_pylist()
     ]
     assert new in offsets(rows)
+
+
+def test_each_store_begins_and_ends_at_a_place_of_its_own(tmp_path: Path) -> None:
+    logs = [Log(tmp_path / name) for name in "abc"]
+    at = [[log.append(Record(store_timestamp=1_795_252_516_000 + n)) for n in range(60)] for log in logs]
+    roots = [str(log.root) for log in logs]
+    source = StreamSource(
+        {
+            "path": str(tmp_path / "*"),
+            "startingOffset": json.dumps({roots[0]: at[0][40] - 1, roots[1]: "latest"}),
+            "endingOffset": json.dumps({roots[0]: at[0][50], roots[2]: "1795252516007"}),
+        },
+        list(MESSAGE_COLUMNS),
+    )
+    begin = source.begin()
+    assert begin == {roots[0]: at[0][40], roots[1]: logs[1].end, roots[2]: 0}
+    new = [log.append(Record()) for log in logs]
+    end = source.latest(begin)
+    assert end == {roots[0]: at[0][50], roots[1]: logs[1].end, roots[2]: at[2][7]}
+    assert sorted(offsets(between(source, begin, end))) == sorted([*at[0][40:50], new[1], *at[2][:7]])
+    assert source.latest(end) == end
+    with pytest.raises(BadRequest, match="names a store that is not read: /none"):
+        source_of(tmp_path / "a", startingOffset='{"/none": 0}')
+    with pytest.raises(BadRequest, match="endingOffset is -1 for a store"):
+        source_of(tmp_path / "a", endingOffset=json.dumps({roots[0]: -1}))
+
+
+def test_a_stream_of_one_topic(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    at = [log.append(Record(topic=f"t{n % 3}")) for n in range(60)]
+    source = source_of(tmp_path, topics="t1,t2", toOffset=str(at[30]))
+    rows = between(source, source.begin(), source.latest({}))
+    assert [row["physicalOffset"] for row in rows] == [place for n, place in enumerate(at[:30]) if n % 3]
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_stream_may_go_on_after_a_cut(grown: bool, tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    at = [log.append(Record(body=bytes(400))) for _ in range(5)]
+    reader: Any = stream_reader_class()(source_of(tmp_path, failOnDataLoss="false"))
+    start = reader.latestOffset(reader.initialOffset(), None)
+    (path,) = (tmp_path / "commitlog").iterdir()
+    path.write_bytes(path.read_bytes()[: at[3]].ljust(FILE_SIZE, b"\0"))
+    log.end = at[3]
+    for _ in range(4 * grown):
+        log.append(Record(body=b"z" * 350))
+    first = reader.latestOffset(start, None)
+    new = log.append(Record())
+    second = reader.latestOffset(first, None)
+    read = [
+        row["physicalOffset"]
+        for one, other in ((start, first), (first, second))
+        for part in reader.partitions(one, other)
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+    assert read[-1] == new
+    assert len(read) == len(set(read)) == (2 if grown else 1)
 
 
 def test_a_full_log_is_not_cut(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.spark.question.bounded_splits import NO_BOUNDS, Bounds, splits_within
 from rmqctl.spark.scan.split import MIB, Split, splits_of
+from rmqctl.spark.source import bounded_splits
+from rmqctl.spark.source.bounded_splits import NO_BOUNDS, Bounds, splits_within
+from rmqctl.spark.source.stream import boundary
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.log_maker import Record, encode, log_bytes
 
@@ -85,6 +87,27 @@ def test_times(store: tuple[Path, list[int]]) -> None:
     assert files_of(chosen(root, Bounds(since=FIRST_MS + 1001, until=FIRST_MS + 1500))) == [1]
     with closing(ReadOnlyStore(root)) as opened:
         assert chosen(root, NO_BOUNDS) == splits_of(opened.commit_log, root, MIB)
+
+
+def test_times_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All messages of these times are read, and little more; all of a file whose clock went back."""
+    for name, value in {"SEARCH_MIN": MIB, "NEAR": MIB // 8, "SAMPLES": 4, "FALL_MS": 2}.items():
+        monkeypatch.setattr(bounded_splits, name, value)
+    monkeypatch.setattr(boundary, "LOOK_BACK", MIB // 2)
+    offsets = write_files(tmp_path, [FIRST_MS])
+    for since in range(FIRST_MS - 5, FIRST_MS + len(offsets) + 5, 23):
+        until = since + 40
+        splits = chosen(tmp_path, Bounds(since=since, until=until))
+        wanted = [offset for at, offset in enumerate(offsets, FIRST_MS) if since <= at <= until]
+        assert all(any(one.start <= offset < one.stop for one in splits) for offset in wanted)
+        assert sum(one.stop - one.start for one in splits) <= 44 * (BODY + 200) + 2 * MIB
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    write_files(tmp_path / "back", [FIRST_MS + 5000])
+    half = offsets[len(offsets) // 2]
+    path.write_bytes((tmp_path / "back" / "commitlog" / path.name).read_bytes()[:half] + path.read_bytes()[half:])
+    with closing(ReadOnlyStore(tmp_path)) as opened:
+        every = splits_of(opened.commit_log, tmp_path, MIB)
+    assert chosen(tmp_path, Bounds(since=FIRST_MS + 180, until=FIRST_MS + 5010)) == every
 
 
 def test_a_clock_that_went_back(tmp_path: Path) -> None:
