@@ -11,11 +11,12 @@ import click
 from rmqctl.cli.job.export_target import MODES, export_target
 from rmqctl.cli.job.job_run import finish, job_run, print_written, scanned, unread
 from rmqctl.cli.job.spark_options import FolderOrUrl, spark_options, stores_argument
+from rmqctl.cli.shared.message_filter import FilterOptions, filter_options
 from rmqctl.cli.shared.option_class import options_in
-from rmqctl.cli.shared.options import RAW_HELP, output_option, progress_option
+from rmqctl.cli.shared.options import RAW_HELP, charset_option, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import Unreadable
-from rmqctl.logfile.system.remote_storage import root_text
+from rmqctl.logfile.system.remote_storage import is_remote, root_text
 from rmqctl.spark.scan.split import MIB
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FILE_MIB, FILE_MIB_MAX = 128, 4096
 ICEBERG = "iceberg"
+FILE_SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,15 @@ class ExportOptions:
 
     mode: str
     file_mib: int
-    file_format: str
+    file_format: str | None
     body: str
     raw: bool
+
+    def one_file_of(self, target: Path) -> str | None:
+        """Return the format of the target, if it is one file, or None."""
+        named = FILE_SUFFIXES.get(target.suffix)
+        is_file = self.file_format in (None, named) and not is_remote(target) and not target.is_dir()
+        return named if is_file else None
 
 
 @click.command(
@@ -46,6 +54,8 @@ class ExportOptions:
         rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages
         # all messages in the form of `rmqctl dump --body base64 -o jsonl`
         rmqctl job export store --to messages --format jsonl
+        # one topic's messages of two hours as one file for a spreadsheet
+        rmqctl job export store --topic orders --since -2h --body utf8 --to orders.csv
         # one more broker's messages, to a bucket that has those of others
         rmqctl job export store --to s3://incident/messages --mode append
         # all messages to a table of the Iceberg catalog `lake` of the Spark session
@@ -57,10 +67,10 @@ class ExportOptions:
     "--to",
     "target",
     required=True,
-    metavar="DIR",
+    metavar="DIR|FILE",
     type=FolderOrUrl(),
-    help="The folder for the exported files: a path, or a URL such as s3://BUCKET/DIR, gs://, abfs:// or hdfs://. With "
-    "--format iceberg: CATALOG.DATABASE.TABLE.",
+    help="The folder for the exported files: a path, or a URL such as s3://BUCKET/DIR, gs://, abfs:// or hdfs://. A "
+    "path that ends in .csv, .jsonl or .json is one file. With --format iceberg: CATALOG.DATABASE.TABLE.",
 )
 @click.option(
     "--mode",
@@ -79,25 +89,34 @@ class ExportOptions:
     "--format",
     "file_format",
     type=click.Choice(("parquet", "jsonl", "csv", ICEBERG)),
-    default="parquet",
+    help="[default: parquet, or as FILE ends]",
 )
 @click.option(
     "--body",
-    type=click.Choice(("binary", "utf8", "none")),
+    type=click.Choice(("binary", "utf8", "json", "none")),
     default="binary",
     help="`binary` writes bodies as stored, as base64 in JSON Lines and CSV. `utf8` writes the text of decompressed "
-    "bodies (zlib, lz4, zstd): in Parquet and Iceberg as a further column bodyText, null where that fails. `none` "
-    "writes no bodies.",
+    "bodies (zlib, lz4, zstd): in Parquet and Iceberg as a further column bodyText, null where that fails. `json` "
+    "writes bodies that are JSON as values (the key bodyJson of JSON Lines), and others as `utf8` does. `none` writes "
+    "no bodies.",
 )
+@charset_option
+@filter_options
 @click.option("--raw", is_flag=True, help=RAW_HELP)
 @spark_options
 @output_option("table", "json")
 @progress_option
-@options_in(chosen=ExportOptions)
-def command(stores: tuple[Path, ...], target: Path, output: str, chosen: ExportOptions) -> int:
-    """Write the messages of the log to files, or to an Iceberg table.
+@options_in(chosen=ExportOptions, conditions=FilterOptions)
+def command(
+    stores: tuple[Path, ...], target: Path, output: str, chosen: ExportOptions, conditions: FilterOptions
+) -> int:
+    """Write messages of the log to files, or to an Iceberg table.
 
-    The files are Parquet, JSON Lines or CSV.
+    The files are Parquet, JSON Lines or CSV. All messages that meet all conditions are written, with the columns of
+    `rmqctl dump`, and `broker` and `store`.
+
+    FILE gets all messages, store by store, in the order of the log. It has its name when it is complete, and replaces
+    an earlier one only with --mode overwrite.
 
     `export` writes Parquet files to folders topic=T/day=D (days in UTC). Damaged messages are not exported. If a
     character is not allowed in a folder name, `export` writes %XX instead, as Hive does. Programs that read Hive's
@@ -128,20 +147,45 @@ def command(stores: tuple[Path, ...], target: Path, output: str, chosen: ExportO
     """
     from rmqctl.spark.question.export.export import write
     from rmqctl.spark.question.export.export_format import ExportFormat
-    from rmqctl.spark.question.export.part_files import Sink
+    from rmqctl.spark.question.export.part_files import ONE_FILE, Sink
+    from rmqctl.spark.source.bounded_splits import Bounds
 
-    if chosen.file_format == ICEBERG:
-        if chosen.raw:
-            raise click.UsageError("--raw is for --format csv")
+    one_file = chosen.one_file_of(target)
+    name = chosen.file_format or one_file or "parquet"
+    _check_usage(stores, name, chosen, conditions, one_file)
+    wanted = conditions.filter()
+    if name == ICEBERG:
         return _to_table(stores, root_text(target), output, chosen)
-    file_format = ExportFormat(chosen.file_format, body=chosen.body, raw=chosen.raw)
-    place = export_target(target, stores, chosen.mode, file_format.suffix)
-    with place as there, job_run("export", stores) as run:
-        files, read = write(run.records(()), Sink(there.staging, file_format, chosen.file_mib * MIB))
+    file_format = ExportFormat(name, body=chosen.body, raw=chosen.raw)
+    place = export_target(target, stores, chosen.mode, file_format.suffix, one_file=one_file is not None)
+    with place as there, job_run("export", stores, log_only=not conditions.unconsumed) as run:
+        wanted = conditions.in_store(wanted, run.stores[0])
+        only = run.splits_within(Bounds.of(wanted), "messages of these times and offsets")
+        records = run.records(())._replace(only=only)
+        if conditions.charset:
+            records = records._replace(options={**records.options, "charset": conditions.charset})
+        size = ONE_FILE if one_file else chosen.file_mib * MIB
+        files, read = write(records, Sink(there.staging, file_format, size), wanted)
         _check_read(run, read)
         there.publish(files)
+    written = {"messages": sum(file.messages for file in files), "messagesRead": read.counts.messages}
     to = root_text(target.absolute())
-    return _finish(run, read, {"to": to, "format": file_format.name, "fileCount": len(files)}, output)
+    return _finish(run, read, {"to": to, "format": name, "fileCount": len(files)}, written, output)
+
+
+def _check_usage(
+    stores: tuple[Path, ...], name: str, chosen: ExportOptions, conditions: FilterOptions, one_file: str | None
+) -> None:
+    if conditions.unconsumed and len(stores) > 1:
+        raise click.UsageError("--unconsumed is about one broker: give one STORE")
+    if one_file and chosen.mode == "append":
+        raise click.UsageError("--mode append adds files to a folder: it cannot add to one file")
+    if chosen.body == "json" and name != "jsonl":
+        raise click.UsageError("--body json is for JSON Lines; --body utf8 writes the text of bodies")
+    if name == ICEBERG and chosen.raw:
+        raise click.UsageError("--raw is for --format csv")
+    if name == ICEBERG and (conditions.are_given or conditions.charset):
+        raise click.UsageError("--format iceberg writes all messages: `job sql` selects some, and writes Parquet")
 
 
 def _to_table(stores: tuple[Path, ...], name: str, output: str, chosen: ExportOptions) -> int:
@@ -155,7 +199,9 @@ def _to_table(stores: tuple[Path, ...], name: str, output: str, chosen: ExportOp
         read = run.whole_log()
         _check_read(run, read)
         files = write(run.records(()), table, read, exists=exists)
-    return _finish(run, read, {"to": name, "format": ICEBERG, "fileCount": files}, output)
+    messages = read.counts.messages
+    written = {"messages": messages, "messagesRead": messages}
+    return _finish(run, read, {"to": name, "format": ICEBERG, "fileCount": files}, written, output)
 
 
 def _check_read(run: JobRun, read: Coverage) -> None:
@@ -164,8 +210,8 @@ def _check_read(run: JobRun, read: Coverage) -> None:
         raise Unreadable(f"nothing was exported: a part of the log could not be read: {unread([read.counts])}")
 
 
-def _finish(run: JobRun, read: Coverage, written: Row, output: str) -> int:
+def _finish(run: JobRun, read: Coverage, place: Row, written: Row, output: str) -> int:
     """Print what was written and read. Return the exit code."""
-    document = written | scanned(read)
+    document = place | scanned(read) | written
     print_written(run, document, document, output)
     return finish(run, [read])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -23,14 +24,16 @@ MODES = click.Choice(("error", "overwrite", "append"))
 
 
 @contextmanager
-def export_target(target: Path, stores: Sequence[Path], mode: str, suffix: str) -> Iterator[LocalTarget | RemoteTarget]:
+def export_target(
+    target: Path, stores: Sequence[Path], mode: str, suffix: str, *, one_file: bool = False
+) -> Iterator[LocalTarget | RemoteTarget]:
     """Remove what killed exports have left, and yield the target of an export.
 
-    `suffix` is the end of the names of files. Raises BadRequest if the target is inside a store, or if `mode` does not
-    allow the export. Raises OSError.
+    It is a folder, in which `suffix` is the end of the names of files, or a file of this host. Raises BadRequest if the
+    target is inside a store, or if `mode` does not allow the export. Raises OSError.
     """
     from rmqctl.spark.question.export.earlier_files import Mode
-    from rmqctl.spark.question.export.local_target import local_target
+    from rmqctl.spark.question.export.local_target import FileTarget, local_target
     from rmqctl.spark.question.export.remote_target import remote_target
 
     for store in stores:
@@ -42,6 +45,8 @@ def export_target(target: Path, stores: Sequence[Path], mode: str, suffix: str) 
             )
     opened: Callable[..., AbstractContextManager[LocalTarget | RemoteTarget]]
     opened = remote_target if is_remote(target) else local_target
+    if one_file:
+        opened = partial(local_target, kind=FileTarget)
     with opened(target, Mode(mode), suffix) as there:
         for folder in there.left.removed:
             remark(f"{folder}: removed, a killed export had left it")

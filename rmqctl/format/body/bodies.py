@@ -64,8 +64,12 @@ class BodyMatch:
 
     def __init__(self, expression: bytes | str, charset: str | None = None) -> None:
         self.bodies = Bodies(charset=charset)
+        self._expression = expression
         self._text = re.compile(expression, re.DOTALL) if isinstance(expression, str) else None
         self._bytes = re.compile(expression, re.DOTALL) if isinstance(expression, bytes) else None
+
+    def __reduce__(self) -> tuple[type[BodyMatch], tuple[bytes | str, str | None]]:
+        return BodyMatch, (self._expression, self.bodies.charset)  # for tasks of Spark: a lock cannot be sent
 
     def is_in(self, message: Message) -> bool:
         """Return whether the expression matches in the body."""

@@ -72,6 +72,22 @@ def test_every_golden_store(golden_stores: dict[str, Path], document: Callable[.
     assert before == {name: tree_hash(root) for name, root in golden_stores.items()}
 
 
+def test_topics_over_all_stores(golden_stores: dict[str, Path], document: Callable[..., Row], rmqctl: Rmqctl) -> None:
+    roots = [golden_stores[name] for name in ("533-basic", "broker-497", "497-lmq")]
+    topics: dict[str, list[Row]] = defaultdict(list)
+    for root in roots:
+        for row in dumped(root):
+            topics[row["topic"]].append(row)
+    found = document("stats", *roots)["topics"]
+    told = [{key: row[key] for key in of_queue(topics[row["topic"]]) if "QueueOffset" not in key} for row in found]
+    wanted = sorted(map(of_queue, topics.values()), key=lambda row: -row["bytes"])
+    assert told == [{key: value for key, value in row.items() if "QueueOffset" not in key} for row in wanted]
+    assert {row["topic"] for row in found} == set(topics)
+    text = rmqctl("job", "stats", *roots).out.splitlines()
+    assert text[0].split() == ["TOPIC", "QUEUES", "MESSAGES", "BYTES", "AVG", "MAX", "FIRST", "LAST", "PER_S"]
+    assert " KB " in text[2]
+
+
 def test_damage_cases(damaged_stores: dict[str, Path], document: Callable[..., Row], rmqctl: Rmqctl) -> None:
     found = document("stats", *damaged_stores.values())
     assert found["code"] == 1

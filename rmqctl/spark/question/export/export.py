@@ -21,24 +21,27 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from rmqctl.forensics.message_filter import Filter
     from rmqctl.spark.question.log_records import LogRecords
     from rmqctl.spark.scan.coverage import Coverage
 
 
-def write(records: LogRecords, sink: Sink) -> tuple[list[PartFile], Coverage]:
-    """Write the messages of a log to files in the folder of `sink`.
+def write(records: LogRecords, sink: Sink, wanted: Filter) -> tuple[list[PartFile], Coverage]:
+    """Write the messages of a log that `wanted` selects to files.
 
-    Returns the files, and what was read. Only these files belong to the export: the folder may also have those of tasks
-    that failed or that Spark ran twice. Every executor must have access to it under the same path or URL.
+    They are in the folder of `sink`. Returns the files, and what was read. Only these files belong to the export: the
+    folder may also have those of tasks that failed or that Spark ran twice. Every executor must have access to it under
+    the same path or URL.
 
     Raises Unreadable if a part of a log was not read, and the errors of Spark and of the tasks.
     """
     columns = tuple(dict.fromkeys((*NEEDED, *sink.format.needed)))
     options = {**records.options, "paths": json.dumps(list(records.paths)), "ranges": "true"}
+    options |= {"splits": splits_to_json(records.only)} if records.only else {}
     while True:
-        source = MessageSource(options, columns)
+        source = MessageSource(options, columns, wanted)
         found = results(records.spark, [partial(export_part, source, task, sink) for task in source.tasks()])
-        read = coverage(one.range for one in found)
+        read = coverage((one.range for one in found), records.only)
         if read.joined:
             files = [file for one in found for file in one.files]
             return _merged(records.spark, files, sink), read

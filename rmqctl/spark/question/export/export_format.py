@@ -22,7 +22,8 @@ COLUMNS = ("broker", "store", *(key for key in RECORD_KEYS if key not in TIME_KE
 PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
 TEXT_COLUMNS = (*COLUMNS, *TIME_KEYS)
 # what cannot be decompressed is exported as stored
-BODY_COLUMNS = {"binary": ("body",), "utf8": ("body", "bodyText"), "none": ()}
+BODY_COLUMNS = {"binary": ("body",), "utf8": ("body", "bodyText"), "json": ("body", "bodyText"), "none": ()}
+BODY_KEYS = {"none": (), "json": ("body", "bodyEncoding", "bodyJson")}
 PARQUET, JSONL, CSV = "parquet", "jsonl", "csv"
 SUFFIXES = {PARQUET: ".parquet", JSONL: ".json", CSV: ".csv"}  # as Spark names its files
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -33,7 +34,7 @@ class ExportFormat(NamedTuple):
     """A format, and what it contains."""
 
     name: str  # PARQUET, JSONL or CSV
-    body: str  # "binary" (as stored), "utf8" (decompressed, as text) or "none"
+    body: str  # "binary" (as stored), "utf8" (decompressed, as text), "json" (of JSON Lines: as a value) or "none"
     raw: bool = False  # else a text in CSV that looks like a formula gets a `'`
 
     @property
@@ -63,22 +64,37 @@ class ExportFormat(NamedTuple):
 
     @property
     def _text_keys(self) -> tuple[str, ...]:
-        return (*TEXT_COLUMNS, *(() if self.body == "none" else ("body", "bodyEncoding")))
+        return (*TEXT_COLUMNS, *BODY_KEYS.get(self.body, ("body", "bodyEncoding")))
 
     def _shown(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return a row with the broker, and what `rmqctl dump --body base64` prints."""
         row |= {"properties": dict(row["properties"])}
         row |= {key: rfc3339(row[f"{key}stamp"]) for key in TIME_KEYS}
-        if self.body == "binary" or (self.body == "utf8" and row["bodyText"] is None):
+        value = compact_json(row["bodyText"]) if self.body == "json" else None
+        if value is not None:
+            row |= {"body": None, "bodyEncoding": "json"}
+        elif self.body != "none" and row.get("bodyText") is None:
             row |= {"body": base64.b64encode(row["body"]).decode(), "bodyEncoding": "base64"}
-        elif self.body == "utf8":
+        elif self.body != "none":
             row |= {"body": row["bodyText"], "bodyEncoding": "utf8"}
+        row["bodyJson"] = value
         return {key: row[key] for key in self._text_keys}
 
 
 def without_formulas(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with a `'` before each text that begins with = + - or @."""
     return {name: no_formula(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def compact_json(text: str | None) -> Any:
+    """Return the JSON in a text on one line (msgspec.Raw), or None."""
+    import msgspec.json
+
+    try:
+        msgspec.json.decode(text or "")
+        return msgspec.Raw(msgspec.json.format(text or "", indent=-1))
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def partition(topic: str, day: str | None) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from rmqctl.format.timestamp import MAX_MS, MIN_MS, rfc3339
 from rmqctl.logfile.system.remote_storage import file_system, root_path
 from rmqctl.spark.question.export.export_format import PARQUET, partition
-from rmqctl.spark.question.export.part_files import GROUP_BYTES, PartFiles
+from rmqctl.spark.question.export.part_files import GROUP_BYTES, ONE_FILE, PartFiles
 from rmqctl.spark.scan.coverage import Range, range_of
 from rmqctl.spark.source.message_schema import KIND_MESSAGE, KIND_RANGE, gathered
 
@@ -46,6 +46,8 @@ def export_part(source: MessageSource, task: Task, sink: Sink) -> Exported:
     """
     files = PartFiles(sink, uuid.uuid4().hex)
     ranges: list[Range] = []
+    if sink.file_size == ONE_FILE:
+        files.add("", b"", 0)
     for table in gathered(_messages(source, task, ranges), attrgetter("nbytes"), GATHERED_BYTES):
         if sink.format.name == PARQUET:
             for name, part in _by_partition(table):
@@ -69,6 +71,7 @@ def merge_files(parts: Sequence[PartFile], sink: Sink) -> list[PartFile]:
         for table in gathered(batches, attrgetter("nbytes"), GATHERED_BYTES):
             files.add(name, table, len(table))
     else:
+        files.add(name, b"", 0)  # also if none has a message
         for part in parts:
             for number, piece in enumerate(_pieces_of(part, len(sink.format.header))):
                 files.add(name, piece, 0 if number else part.messages)

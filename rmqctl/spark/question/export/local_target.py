@@ -88,9 +88,24 @@ class LocalTarget:
             ) from error
 
 
+class FileTarget(LocalTarget):
+    """A file of this host to which an export goes (`ONE_FILE`)."""
+
+    def publish(self, files: Sequence[PartFile]) -> None:
+        """Give the target the one file of an export, in one step.
+
+        Raises BadRequest if it is there, without `Mode.OVERWRITE`. Raises OSError.
+        """
+        (made,) = (Path(one.path) for one in files)
+        _sync(made)
+        _checked_file(self._target, self._mode)
+        made.rename(self._target)
+        _sync(self._target.parent)
+
+
 @contextmanager
-def local_target(target: Path, mode: Mode, suffix: str) -> Iterator[LocalTarget]:
-    """Yield a LocalTarget; remove its hidden folder after the block.
+def local_target(target: Path, mode: Mode, suffix: str, kind: type[LocalTarget] = LocalTarget) -> Iterator[LocalTarget]:
+    """Yield a LocalTarget of a `kind`; remove its hidden folder after the block.
 
     The hidden folder lies beside `target`, with a marker file that stays locked while the export runs. Those that
     killed exports have left are removed first, but no folder without rmqctl's marker.
@@ -99,7 +114,10 @@ def local_target(target: Path, mode: Mode, suffix: str) -> Iterator[LocalTarget]
     export to `target` is running. Raises OSError.
     """
     target = target.absolute()
-    _checked(target, mode, suffix)
+    if kind is FileTarget:
+        _checked_file(target, mode)
+    else:
+        _checked(target, mode, suffix)
     hidden = target.parent / f".{target.name}.{uuid.uuid4().hex}"
     hidden.mkdir()
     try:
@@ -112,7 +130,7 @@ def local_target(target: Path, mode: Mode, suffix: str) -> Iterator[LocalTarget]
                     left.removed.append(str(other))
                 elif other != hidden:
                     left.unknown.append(str(other))
-            yield LocalTarget(target, hidden, mode, suffix, left)
+            yield kind(target, hidden, mode, suffix, left)
     finally:
         _remove(hidden)
 
@@ -162,6 +180,16 @@ def _checked(target: Path, mode: Mode, suffix: str) -> list[str]:
     names = _names_in(target) if target.exists() else []
     check_replaceable(str(target), names, mode, suffix)
     return names
+
+
+def _checked_file(target: Path, mode: Mode) -> None:
+    # raises BadRequest if `mode` does not allow an export to this file
+    if not target.parent.is_dir():
+        raise BadRequest("no such folder", path=str(target.parent))
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise BadRequest("already exists and is no file", path=str(target), hint="give --to a new file")
+    if target.exists() and mode is not Mode.OVERWRITE:
+        raise BadRequest("already exists", path=str(target), hint="give --mode overwrite")
 
 
 def _names_in(target: Path) -> list[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 OPEN_MAX = 128  # files that one task has open
 GROUP_BYTES = 32 * 1024 * 1024  # of a row group in Parquet, before compression
+ONE_FILE = 2**62  # bytes: the size with which an export makes one file of text, also without messages
 GROUPS_MIN = 4  # of a file of the wanted size, so that its size differs by at most a quarter
 _UNLIKE = (
     "body",

@@ -101,6 +101,64 @@ def test_csv(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> 
     assert [row["storeTime"] for row in rows] == [row["storeTime"] for row in wanted]
 
 
+CONDITIONS: list[tuple[list[str], Callable[[Row], bool]]] = [
+    (["--topic", "OrderPaid", "--topic", "stock_change"], lambda row: row["topic"] in ("OrderPaid", "stock_change")),
+    (["--since", "1795252553900"], lambda row: row["storeTimestamp"] >= 1_795_252_553_900),
+    (["--from-offset", "65536", "--to-offset", "90000"], lambda row: 65_536 <= row["physicalOffset"] < 90_000),
+    (["--tag", "TagA"], lambda row: row["properties"].get("TAGS") == "TagA"),
+    (["--key", "none"], lambda _: False),
+    (["--body-match", "[a-m]", "--queue", "1"], lambda row: row["queueId"] == 1),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CONDITIONS)))
+def test_conditions_and_one_file(
+    number: int, golden_stores: dict[str, Path], tmp_path: Path, document: Callable[..., Row], rmqctl: Rmqctl
+) -> None:
+    """A file by name, in log order, with what dump prints with the same conditions."""
+    options, is_wanted = CONDITIONS[number]
+    root = golden_stores["533-basic"]
+    found = document("export", root, *options, "--body", "utf8", "--to", tmp_path / "out.jsonl")
+    asked = rmqctl("dump", root, *options, "--body", "utf8", "-o", "jsonl").rows()
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert rows == [row | {"broker": "533-basic", "store": str(root)} for row in asked]
+    assert all(map(is_wanted, rows))
+    assert (found["messages"], found["fileCount"]) == (len(rows), 1)
+    assert (found["messagesRead"] < 300) == (number in (1, 2))
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_one_csv(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    roots = [golden_stores["533-basic"], golden_stores["broker-497"]]
+    target = tmp_path / "all.csv"
+    job = ("job", "export", *roots, "--to", target)
+    assert rmqctl(*job, "--split-mib", "1").code == 0
+    with target.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    wanted = [(str(root), str(row["physicalOffset"])) for root in roots for row in dumped(root)]
+    assert [(row["store"], row["physicalOffset"]) for row in rows] == wanted
+    refused = rmqctl(*job)
+    assert (refused.code, "all.csv: already exists (give --mode overwrite)" in refused.err) == (2, True)
+    assert rmqctl(*job, "--topic", "none", "--mode", "overwrite").code == 0
+    assert len(target.read_text().splitlines()) == 1
+    for words in (["--mode", "append"], ["--body", "json"], ["--unconsumed", "--group", "g"]):
+        assert rmqctl(*job, *words).code == 2
+    assert rmqctl("job", "export", roots[0], "--format", "iceberg", "--to", "a.b", "--tag", "x").code == 2
+
+
+def test_bodies_as_json(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    bodies = [b'{"id": 12345678901234567890,\n "a": [1.50]}', b"[" * 2000, b"plain", b"7", b""]
+    write_log(tmp_path / "store", [Record(body=body) for body in bodies], file_size=65536)
+    to = ("--to", tmp_path / "out.jsonl", "--body", "json")
+    assert rmqctl("job", "export", tmp_path / "store", *to).code == 0
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert '"bodyJson":{"id":12345678901234567890,"a":[1.50]}' in lines[0]
+    rows = [json.loads(line) for line in lines]
+    shown = [(row["body"], row["bodyEncoding"]) for row in rows]
+    assert shown == [(None, "json"), ("[" * 2000, "utf8"), ("plain", "utf8"), (None, "json"), ("", "utf8")]
+    assert rows[3]["bodyJson"] == 7
+
+
 def test_without_bodies_and_damaged(
     damaged_stores: dict[str, Path], tmp_path: Path, document: Callable[..., Row]
 ) -> None:
