@@ -17,7 +17,7 @@ MODULES = {
     ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(ROOT.rglob("*.py"))
 }
-FILES_MAX, LINES_MAX = 16, 2500
+FILES_MAX, LINES_MAX, FILE_LINES_MAX = 16, 2500, 500
 SUMMARY_LENGTH_MAX = 79
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -63,6 +63,10 @@ def test_no_folder_is_too_large() -> None:
         lines = sum(len(path.read_text().splitlines()) for path in files)
         assert len(files) <= FILES_MAX, folder
         assert lines <= LINES_MAX, (folder, lines)
+
+
+def test_no_file_is_too_long() -> None:
+    assert {path for path in MODULES.values() if len(path.read_text().splitlines()) > FILE_LINES_MAX} == set()
 
 
 def test_tests_import_nothing_from_test_modules() -> None:

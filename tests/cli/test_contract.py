@@ -20,7 +20,7 @@ from rmqctl.cli.main import rmqctl as group
 from rmqctl.cli.shared.times import parse_time
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
-from rmqctl.forensics.finding import CATALOGUE, TERMS
+from rmqctl.forensics.catalogue.catalogue import CATALOGUE, TERMS
 from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.config import store_path
 from tests.conftest import Rmqctl, tree_hash

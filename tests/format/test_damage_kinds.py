@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl.forensics.finding import CATALOGUE
+from rmqctl.forensics.catalogue.catalogue import CATALOGUE
 from rmqctl.format.damage_kinds import KINDS
 from rmqctl.store.read.commit_log import UNREADABLE
 

@@ -186,8 +186,8 @@ def _table(store: Path, name: str, key: str) -> dict[str, Any]:
 
 def _codes(_: click.Context) -> dict[str, str]:
     """Return the codes that `explain` knows, each with its meaning."""
+    from rmqctl.forensics.catalogue.catalogue import CATALOGUE, TERMS
     from rmqctl.forensics.doctor.causes import CAUSES
-    from rmqctl.forensics.finding import CATALOGUE, TERMS
 
     found = {code: explained.meaning.split(". ")[0] for code, explained in (CATALOGUE | TERMS).items()}
     found |= {code: cause.means.split(". ")[0] for code, cause in CAUSES.items()}

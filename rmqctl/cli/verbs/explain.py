@@ -34,8 +34,8 @@ def command(code: str | None) -> int:
     the output. Without CODE, `explain` lists all codes.
     """
     from rmqctl.cli.shared.next_commands import COMMANDS_OF_CAUSES, EXIT_CODE_ADVICE, LOOK_FURTHER, NEXT_COMMANDS
+    from rmqctl.forensics.catalogue.catalogue import CATALOGUE, TERMS
     from rmqctl.forensics.doctor.causes import CAUSES
-    from rmqctl.forensics.finding import CATALOGUE, TERMS
     from rmqctl.store.read.topic_names import nearest_name
 
     if code is None:

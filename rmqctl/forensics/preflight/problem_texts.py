@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl.forensics.explanation import Explanation
+from rmqctl.forensics.catalogue.explanation import Explanation
 
 _CONVERT = "`rmqctl preflight STORE --to VERSION --convert NEW` writes a store that this broker reads; STORE stays."
 _FIRST = "Let the consumers finish on the old broker first."

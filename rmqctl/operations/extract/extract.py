@@ -173,7 +173,7 @@ class Extraction:
         begin = geometry.commitlog_file_size if self._keep else 0
         log = NewLog(store, begin, geometry.commitlog_file_size)
         if self._places.gaps:
-            store.fill_gaps(begin + GAP_POSITION)
+            store.queue_store.gap_at = begin + GAP_POSITION
             log.fill_file()
         end = self.dump.summary.end  # of the first pass: a live broker has written more since
         limit = end if self._wanted.to_offset is None else min(end, self._wanted.to_offset)

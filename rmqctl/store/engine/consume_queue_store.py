@@ -80,7 +80,7 @@ class ConsumeQueueStore:
         self.batch_topics = batch_topics(before.config(TOPICS_CONFIG))
         self._queues: dict[QueueKey, ConsumeQueueWriter | BatchConsumeQueueWriter] = {}
         self.offsets: dict[QueueKey, int] = {}
-        self.gap_at: int | None = None  # of new queues
+        self.gap_at: int | None = None  # the physical offset that gap units of new queues lead to
         for key, queue in before.queues.items():
             max_physical_offset = check_queue(before, key, log_end, self.batch_topics)
             self.offsets[key] = queue.max_offset

@@ -245,13 +245,6 @@ class MessageStore:
                 self._dispatcher.dispatch(described)
             self._reput_from_offset = start_offset + len(data)
 
-    def fill_gaps(self, physical_offset: int) -> None:
-        """Give places without a message a gap unit, which leads to `physical_offset`.
-
-        Only new queues get them.
-        """
-        self._queues.gap_at = physical_offset
-
     def _refusal(self) -> PutMessageResult | None:
         log, failure = self._log, self._failure or self._log.queue.flush_error
         if failure is None and self.running_flags is _NO_FLAGS and not log.waiting_since:
@@ -345,7 +338,7 @@ class MessageStore:
 
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
         """Return where a queue ends; None if the queue does not exist."""
-        return self._queues.end_of(key)
+        return self.queue_store.end_of(key)
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
         """Write all index entries; keep the index files unchanged in the `with` block.
@@ -402,7 +395,7 @@ class MessageStore:
         """
         with self._once():
             self.flush_log()
-            self._queues.flush()
+            self.queue_store.flush()
             self._index.flush()
             last = self._log.queue.last
             self.checkpoint.set_physic(last.store_timestamp if last is not None else 0)
@@ -448,20 +441,22 @@ class MessageStore:
         log_queue = self._open_log_queue(end)
         held.callback(self._allocate.shutdown)
         held.callback(log_queue.close)
-        self._queues = ConsumeQueueStore(self._storage, before, self._geometry, end)
-        held.callback(self._queues.close)
-        self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms, self._queues.batch_topics)
+        self.queue_store = ConsumeQueueStore(self._storage, before, self._geometry, end)
+        held.callback(self.queue_store.close)
+        self._log = CommitLogWriter(
+            log_queue, self.queue_store.offsets, self._settings, now_ms, self.queue_store.batch_topics
+        )
         self._index = self._open_index()
         held.callback(self._index.close)
         self._dispatcher = Dispatcher(
             self._builder,
-            self._queues.find_or_create,
+            self.queue_store.find_or_create,
             self._index if before.conf.index_enabled else None,
             self._message_at,
             before.conf.delays_ms,
             self._arriving,
         )
-        self._reput_from_offset = max(before.commit_log.min_offset, self._queues.max_physical_offset)
+        self._reput_from_offset = max(before.commit_log.min_offset, self.queue_store.max_physical_offset)
         conf = before.conf._replace(
             commitlog_file_size=self._geometry.commitlog_file_size,
             consumequeue_file_size=self._geometry.consumequeue_file_size,
@@ -475,7 +470,7 @@ class MessageStore:
             abort = str(self._storage.process_id()).encode()
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
-        self._queues.recover_topic_queue_table()
+        self.queue_store.recover_topic_queue_table()
 
     def _open_log_queue(self, end: int) -> WritableMappedFileQueue:
         writing, size = self.conf.writing, self._geometry.commitlog_file_size

@@ -16,8 +16,8 @@ from click.shell_completion import ShellComplete
 from rmqctl.cli.main import rmqctl as program
 from rmqctl.cli.shared.verb import TYPES, complete_names
 from rmqctl.errors import ExitCode
+from rmqctl.forensics.catalogue.catalogue import CATALOGUE, TERMS
 from rmqctl.forensics.doctor.causes import CAUSES
-from rmqctl.forensics.finding import CATALOGUE, TERMS
 
 HEAVY = ("numba", "numpy", "rich", "pyarrow", "rmqctl.store.read.read_only_store")
 

@@ -16,8 +16,8 @@ from rmqctl.cli.shared.next_commands import (
     NEXT_COMMANDS,
 )
 from rmqctl.errors import ExitCode
+from rmqctl.forensics.catalogue.catalogue import CATALOGUE, TERMS
 from rmqctl.forensics.doctor.causes import CAUSES
-from rmqctl.forensics.finding import CATALOGUE, TERMS
 from tests.conftest import Rmqctl, unpack
 
 COMMANDS = sorted(

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.cli.main import run
 from rmqctl.forensics.audit.state_audit import audit_config
-from rmqctl.forensics.finding import CATALOGUE
+from rmqctl.forensics.catalogue.catalogue import CATALOGUE
 from rmqctl.forensics.verify import LEVEL_QUEUES, Verification, verify
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from rmqctl.forensics.catalogue.catalogue import CATALOGUE
 from rmqctl.forensics.doctor.attribution import DEPENDENT, FILE_FINDINGS, NAMED_CAUSES, attribute
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.doctor.store_facts import StoreFacts
-from rmqctl.forensics.finding import CATALOGUE, Finding
+from rmqctl.forensics.finding import Finding
 
 SIZE = 1000
 FACTS = StoreFacts(

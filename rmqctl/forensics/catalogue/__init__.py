@@ -1,0 +1,1 @@
+"""What the codes of findings mean, and what to do."""
