@@ -33,6 +33,7 @@ VERBS = {
     "du": ("verbs.inspect.du", "Show what takes the space of a store, and when the disk will be full."),
     "diff": ("verbs.inspect.diff", "Say what a slave or a copy lacks, and where two stores differ."),
     "preflight": ("verbs.inspect.preflight", "Say what a broker of another version does with a store."),
+    "send": ("verbs.send", "Send messages of a store to a live cluster, each once; dead letters, too."),
     "serve": ("verbs.inspect.serve", "Send a store to real slaves, as their master does."),
     "acquire": (
         "verbs.inspect.acquire",

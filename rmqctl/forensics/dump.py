@@ -79,8 +79,7 @@ class Dump:
 
         Those of the condition are preferred to those of the rows, which are the same or fewer.
         """
-        match = self._wanted.body
-        return match.bodies if match is not None and match.bodies.failed else self._bodies
+        return match.bodies if (match := self._wanted.body) is not None and match.bodies.failed else self._bodies
 
     def warm_up(self, *, with_lines: bool) -> None:
         """Compile or load the kernels for `rows`, and with `with_lines` for `lines`."""

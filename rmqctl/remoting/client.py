@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rmqctl.errors import PeerError
 from rmqctl.remoting.address import Address
@@ -20,11 +20,17 @@ from rmqctl.remoting.frame import NO_FIELDS, RemotingCommand, SerializeType, rec
 from rmqctl.remoting.receive import remaining_seconds
 from rmqctl.remoting.request_code import ResponseCode
 
+if TYPE_CHECKING:
+    import ssl
+
+    from rmqctl.remoting.access_key import AccessKey
+
 REQUEST_TIMEOUT = 3.0  # seconds, as a slave waits for its master
 ANSWER_LENGTH_MAX = 256 * 1024 * 1024  # bytes; a broker also sends frames that are too long for a broker to read
 REMARK_LENGTH_MAX = 200  # characters of a remark in an error; brokers send whole stack traces
 _REQUESTS_MAX = 2**23 - 1  # opaque has 31 bits; the lowest 8 are the same in all requests
 _OPAQUE_LOW = 0x80
+_ONLY_SUCCESS = (ResponseCode.SUCCESS,)
 
 
 class RequestRefused(PeerError):
@@ -39,7 +45,7 @@ class RemotingClient:
     """Sends requests to the broker at `host` and `port`.
 
     `timeout` is the time limit of each request, in seconds. The first request connects, and so does the first one after
-    an error.
+    an error. With `key`, requests are signed; with `tls`, they are encrypted.
     """
 
     def __init__(
@@ -50,11 +56,14 @@ class RemotingClient:
         *,
         serialize_type: SerializeType = SerializeType.ROCKETMQ,
         answer_length_max: int = ANSWER_LENGTH_MAX,
+        key: AccessKey | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = Address(host, port)
         self._timeout = timeout
         self._serialize_type = serialize_type
         self._answer_length_max = answer_length_max
+        self._key, self._tls = key, tls
         self._connection: socket.socket | None = None
         self._requests = 0
         self._opaque = 0
@@ -73,12 +82,30 @@ class RemotingClient:
             self._connection.close()
             self._connection = None
 
-    def invoke(self, code: int, ext_fields: Mapping[str, str] = NO_FIELDS, body: bytes = b"") -> RemotingCommand:
-        """Send a request, and return the answer with the code SUCCESS.
+    def connect(self) -> None:
+        """Connect, so that a later error means that the request may have left.
+
+        Raises PeerError.
+        """
+        try:
+            self._connected(time.monotonic() + self._timeout)
+        except OSError as error:
+            raise self._fault(f"cannot connect: {error.strerror or error}") from error
+
+    def invoke(
+        self,
+        code: int,
+        ext_fields: Mapping[str, str] = NO_FIELDS,
+        body: bytes = b"",
+        accepted: Container[int] = _ONLY_SUCCESS,
+    ) -> RemotingCommand:
+        """Send a request, and return the answer, with a code that is `accepted`.
 
         Raises RequestRefused for another code, and PeerError if the broker cannot be reached, does not answer in time,
         or breaks the protocol.
         """
+        if self._key is not None:
+            ext_fields = self._key.signed(ext_fields, body)
         self._requests = self._requests % _REQUESTS_MAX + 1
         self._opaque = self._requests << 8 | _OPAQUE_LOW
         request = RemotingCommand(
@@ -94,21 +121,28 @@ class RemotingClient:
             raise self._fault(f"the answer to request {int(code)} is not RocketMQ's protocol: {error}") from error
         except OSError as error:
             raise self._fault(f"request {int(code)} failed: {error.strerror or error}") from error
-        if answer.code != ResponseCode.SUCCESS:
+        if answer.code not in accepted:
             what = f"the broker refused request {int(code)} with code {answer.code}: {_one_line(answer.remark)}"
             raise RequestRefused(answer.code, what, path=str(self.address))
         return answer
 
     def _answer(self, request: bytes, deadline: float) -> RemotingCommand:
         """Skip requests that the broker may send in between."""
-        if self._connection is None:
-            self._connection = socket.create_connection(self.address, remaining_seconds(deadline))
-        self._connection.settimeout(remaining_seconds(deadline))
-        self._connection.sendall(request)
+        connection = self._connected(deadline)
+        connection.settimeout(remaining_seconds(deadline))
+        connection.sendall(request)
         while True:
-            command = receive_command(self._connection, self._answer_length_max, deadline)
+            command = receive_command(connection, self._answer_length_max, deadline)
             if command.is_answer and command.opaque == self._opaque:
                 return command
+
+    def _connected(self, deadline: float) -> socket.socket:
+        if self._connection is None:
+            self._connection = socket.create_connection(self.address, remaining_seconds(deadline))
+            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                self._connection = self._tls.wrap_socket(self._connection, server_hostname=self.address.host)
+        return self._connection
 
     def _fault(self, what: str) -> PeerError:
         self.close()

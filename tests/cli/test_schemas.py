@@ -94,6 +94,7 @@ def test_a_key_has_one_kind_of_value_in_all_documents() -> None:
     assert kinds.pop("lost") == {"object", "array"}
     assert kinds.pop("parts") == {"object", "array"}  # du gives bytes by part, info describes each
     assert kinds.pop("starts") == {"boolean", "string"}
+    assert kinds.pop("skipped") == {"boolean", "number"}  # a step of trace, and the messages that send sent before
     assert {name for name, found in kinds.items() if len(found) > 1} == set(), kinds
 
 

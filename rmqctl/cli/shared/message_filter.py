@@ -111,7 +111,8 @@ class FilterOptions:
     @property
     def are_given(self) -> bool:
         """Return whether a condition is given; --charset alone is none."""
-        return any(getattr(self, field.name) not in (None, False, ()) for field in fields(self)[:-1])
+        given = (getattr(self, field.name) for field in fields(self)[:-1])
+        return any(value is not None and value is not False and value != () for value in given)
 
     def filter(self) -> Filter:
         """Return the filter, as far as it does not depend on the store.

@@ -93,7 +93,15 @@ def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]
 
     Without a born time, it gets `now`. Raises ValueError if the line is not a valid message.
     """
-    row = _decoded(line)
+    row = line_of(line)
+    return message_of_row(row, now), row.physical_offset is not None
+
+
+def message_of_row(row: Line, now: int) -> MessageExtBrokerInner:
+    """Return the message of a decoded line; without a born time, it gets `now`.
+
+    Raises ValueError if the line is not a valid message.
+    """
     if row.damage is not None:
         raise ValueError(f"a damaged record ({row.damage}) is not copied")
     is_copy = row.physical_offset is not None
@@ -102,7 +110,7 @@ def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]
         if is_copy:
             raise ValueError("the line has no body: dump with --body base64")
         body = ""
-    message = MessageExtBrokerInner(
+    return MessageExtBrokerInner(
         row.topic,
         _body(body, row),
         checked_properties(row.properties, is_copy=is_copy),
@@ -115,10 +123,10 @@ def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]
         row.reconsume_times,
         row.prepared_transaction_offset,
     )
-    return message, is_copy
 
 
-def _decoded(line: bytes) -> Line:
+def line_of(line: bytes) -> Line:
+    """Return the keys of a line. Raises ValueError."""
     try:
         return _DECODER.decode(line)
     except msgspec.ValidationError as error:

@@ -1,0 +1,177 @@
+"""What is sent of a stored message, and which messages are sent.
+
+A broker keeps in the properties how it delivers a message: the real topic of a delayed one, the retries of a group,
+the receipt of POP. Sent again, these would delay, redirect or miscount it, so they go; all else stays, byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.body.compression import decompressed
+from rmqctl.format.message import placeholder_code
+from rmqctl.format.properties import LMQ_PREFIX, PROPERTY_SEPARATOR, UNIQ_KEY
+from rmqctl.format.sys_flag import (
+    COMPRESSED,
+    COMPRESSION_TYPE_MASK,
+    INNER_BATCH,
+    TransactionType,
+    transaction_type,
+)
+from rmqctl.operations.append.message_from_json import UNIQUE_KEYS
+from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, is_broker_topic, is_delivery_topic, is_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.format.message import Message
+
+# names from RocketMQ's MessageConst
+_DELIVERY = (
+    # when and where: delayed messages and timers, all delivered by now
+    "DELAY REAL_TOPIC REAL_QID TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES "
+    "TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL TIMER_DELAY_MS "
+    # transactions; PGROUP is the group whose producer the broker would ask
+    "TRAN_MSG PGROUP TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES __transactionId__ "
+    "CHECK_IMMUNITY_TIME_IN_SECONDS "
+    # retries, dead letters and POP
+    "RETRY_TOPIC ORIGIN_MESSAGE_ID RECONSUME_TIME MAX_RECONSUME_TIMES CONSUME_START_TIME DLQ_ORIGIN_TOPIC "
+    "DLQ_ORIGIN_MESSAGE_ID POP_CK POP_CK_OFFSET 1ST_POP_TIME "
+    # what the old broker wrote for consumers and for itself; the new one writes its own
+    "MIN_OFFSET MAX_OFFSET CLUSTER MSG_REGION TRACE_ON DUP_INFO __CRC32# INNER_NUM INNER_BASE INNER_MULTI_DISPATCH "
+    "INNER_MULTI_QUEUE_OFFSET"
+)
+_NAMES = b"|".join(re.escape(name.encode()) for name in _DELIVERY.split())
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+# WAIT=false would hide that the message was not flushed or not replicated
+_GOES = re.compile(rb"\x02(?:(?:%s|__RMQ\.TRANSIENT\.[^\x01\x02]*)\x01[^\x02]*|WAIT\x01(?i:false)(?=\x02|$))" % _NAMES)
+_UNIQ_KEY = re.compile(rb"\x02" + UNIQ_KEY.encode() + rb"\x01[^\x02]*")
+_ORIGIN = tuple(re.compile(rb"\x02%s\x01([^\x02]*)" % name) for name in (b"DLQ_ORIGIN_TOPIC", b"RETRY_TOPIC"))
+_HEAD, _LENGTH, _FLAG = struct.Struct(">iiiii"), struct.Struct(">h"), struct.Struct(">i")
+_SENT_FLAGS = COMPRESSED | COMPRESSION_TYPE_MASK
+_UNSENT = (TransactionType.PREPARED, TransactionType.ROLLBACK)
+
+
+class Outgoing(NamedTuple):
+    """A record to send: a message, or those of an inner batch (5.x) together."""
+
+    physical_offset: int
+    msg_id: str  # the record's offsetMsgId in the store it comes from
+    topic: str  # to which it goes
+    queue_id: int  # in the store
+    sys_flag: int  # only the bits of the compression
+    messages: int
+    data: bytes  # the messages as a batch has them: TOTALSIZE MAGIC BODYCRC FLAG BODY PROPERTIES
+
+
+class LeftOut(NamedTuple):
+    """A record that is not to be sent."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which messages are sent, and where to.
+
+    `dead_letters` is a group, "" for those of all groups, or None. With it or `retries`, only these are sent.
+    """
+
+    topic_to: str | None = None
+    dead_letters: str | None = None
+    retries: bool = False
+    new_ids: bool = False
+
+    def outgoing(self, message: Message) -> Outgoing | LeftOut:
+        """Return what is sent of a record.
+
+        Raises BodyError or ValueError if an inner batch cannot be read.
+        """
+        raw = _SEPARATOR + message.properties_bytes.removesuffix(_SEPARATOR)
+        topic = message.topic
+        why = self._why_not(topic, message)
+        if why:
+            return LeftOut(why)
+        target = self._target(topic, raw)
+        if target is None:
+            return LeftOut("no topic of origin")
+        if message.sys_flag & INNER_BATCH:
+            inner = list(_inner(decompressed(message.sys_flag, message.body)))
+            sys_flag = 0
+        else:
+            inner = [(message.flag, bytes(message.body), raw)]
+            sys_flag = message.sys_flag & _SENT_FLAGS
+        data = b"".join(_encoded(flag, body, self._properties(pairs)) for flag, body, pairs in inner)
+        place = message.physical_offset, message.msg_id
+        return Outgoing(*place, target, message.queue_id, sys_flag, len(inner), data)
+
+    def _why_not(self, topic: str, message: Message) -> str:
+        if is_delivery_topic(topic):
+            return "delayed, half or POP's own"
+        if is_broker_topic(topic) or topic.startswith(LMQ_PREFIX):
+            return "system topic"
+        if transaction_type(message.sys_flag) in _UNSENT:
+            return "uncommitted transaction"
+        if self.dead_letters is None and not self.retries:
+            kinds = {RETRY_PREFIX: "retry", DLQ_PREFIX: "dead letter"}
+            found = next((kind for prefix, kind in kinds.items() if topic.startswith(prefix)), "")
+        else:
+            is_dead = self.dead_letters is not None and (
+                topic == DLQ_PREFIX + self.dead_letters if self.dead_letters else topic.startswith(DLQ_PREFIX)
+            )
+            found = "" if is_dead or (self.retries and topic.startswith(RETRY_PREFIX)) else "other topic"
+        if not found and placeholder_code(message.prepared_transaction_offset, {}) is not None:
+            return "placeholder"
+        return found
+
+    def _target(self, topic: str, raw: bytes) -> str | None:
+        """Return the topic to send to; that of a retry may be unknown."""
+        if self.topic_to is not None:
+            return self.topic_to
+        if self.dead_letters is not None or self.retries:
+            found = next((found[1] for name in _ORIGIN if (found := name.search(raw)) is not None), b"")
+            topic = found.decode("utf-8", "replace")
+        return topic if is_target(topic) else None
+
+    def _properties(self, raw: bytes) -> bytes:
+        kept = _GOES.sub(b"", raw)
+        if self.new_ids:
+            kept = _UNIQ_KEY.sub(b"", kept) + f"\x02{UNIQ_KEY}\x01{UNIQUE_KEYS.take()}".encode()
+        return kept[1:]
+
+
+@lru_cache(maxsize=4096)
+def is_target(topic: str) -> bool:
+    """Return whether producers may send to a topic."""
+    return is_topic(topic) and not (is_broker_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
+
+
+def inner_parts(data: bytes) -> tuple[int, bytes, bytes]:
+    """Return flag, body and properties of `Outgoing.data` with one message."""
+    size = _HEAD.unpack_from(data)[4]
+    return _FLAG.unpack_from(data, 12)[0], data[_HEAD.size : _HEAD.size + size], data[_HEAD.size + size + 2 :]
+
+
+def _encoded(flag: int, body: bytes, pairs: bytes) -> bytes:
+    size = _HEAD.size + len(body) + _LENGTH.size + len(pairs)
+    return _HEAD.pack(size, 0, 0, flag, len(body)) + body + _LENGTH.pack(len(pairs)) + pairs
+
+
+def _inner(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    at = 0
+    while at < len(data):
+        try:
+            _, _, _, flag, size = _HEAD.unpack_from(data, at)
+            at += _HEAD.size
+            (length,) = _LENGTH.unpack_from(data, at + size)
+        except struct.error:
+            size = length = -1
+        end = at + size + _LENGTH.size + length
+        if size < 0 or length < 0 or end > len(data):
+            raise ValueError("a message of the batch ends outside of it")
+        yield flag, data[at : at + size], _SEPARATOR + data[end - length : end].removesuffix(_SEPARATOR)
+        at = end
