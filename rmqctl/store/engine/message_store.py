@@ -441,11 +441,9 @@ class MessageStore:
         log_queue = self._open_log_queue(end)
         held.callback(self._allocate.shutdown)
         held.callback(log_queue.close)
-        self.queue_store = ConsumeQueueStore(self._storage, before, self._geometry, end)
-        held.callback(self.queue_store.close)
-        self._log = CommitLogWriter(
-            log_queue, self.queue_store.offsets, self._settings, now_ms, self.queue_store.batch_topics
-        )
+        self.queue_store = queues = ConsumeQueueStore(self._storage, before, self._geometry, end)
+        held.callback(queues.close)
+        self._log = CommitLogWriter(log_queue, queues.offsets, self._settings, now_ms, queues.batch_topics)
         self._index = self._open_index()
         held.callback(self._index.close)
         self._dispatcher = Dispatcher(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shlex
 import shutil
@@ -476,9 +477,9 @@ def test_the_page_says_each_thing_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
         assert not [one["detail"] for one in cause["evidence"] if one["detail"] in cause["summary"]]
     (died,) = (cause for cause in diagnosis(store, rmqctl)["causes"] if cause["code"] == "broker-died")
     assert [one["path"] for one in died["evidence"] if one["code"] == "abort"] == ["abort"]
-    assert [line.split(maxsplit=1)[1] for line in rmqctl("doctor", store).out.splitlines() if "next  " in line][1:] == [
-        "as for 1"
-    ]
+    os.truncate(store / "commitlog" / "00000000000000131072", 40_000)
+    commands = [line.split(maxsplit=1)[1] for line in rmqctl("doctor", store).out.splitlines() if "next  " in line]
+    assert commands[-1] == "as for 1" != commands[0]
 
 
 def test_a_guessed_profile_has_its_reason(tmp_path: Path, rmqctl: Rmqctl) -> None:
