@@ -29,6 +29,17 @@ def size_text(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
+def part_of(part: int, whole: int, noun: str) -> str:
+    """Return "the record", "all 3 records" or "2 of 3 records".
+
+    >>> part_of(1, 1, "record"), part_of(3, 3, "record"), part_of(2, 3, "record")
+    ('the record', 'all 3 records', '2 of 3 records')
+    """
+    if part == whole:
+        return f"the {noun}" if whole == 1 else f"all {counted(whole, noun)}"
+    return f"{part} of {counted(whole, noun)}"
+
+
 def install_extra(extra: str) -> str:
     """Return a hint that says how to install an extra, for example `spark`."""
     return f"install the extra `{extra}`: in the clone, `pipx install --force '.[{extra}]'`"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.forensics.witness.examine import Examination
 from rmqctl.forensics.witness.usual import Usual
 from rmqctl.store.read.commit_log import NOT_READ
+from rmqctl.text import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,8 +58,8 @@ def notes_of_repairable(store: ReadOnlyStore, report: VerifyReport) -> Iterator[
     verdicts = (examination.examine(one.physical_offset, None if one.message else one.end) for one in first)
     exact = [str(one.physical_offset) for one in verdicts if one is not None and one.is_exact]
     if exact:
-        of = f"{len(exact)} of the first {len(first)} damaged records"
-        yield f"repairable: exact: {of}, at {', '.join(exact)}: `rmqctl heal --dry-run` shows what says so"
+        which = part_of(len(exact), len(first), "damaged record") + (" looked at" if len(damages) > len(first) else "")
+        yield f"repairable: exact: {which} (at {', '.join(exact)}); `rmqctl heal --dry-run` shows by what"
 
 
 def _suspects(findings: Sequence[Finding]) -> set[int]:

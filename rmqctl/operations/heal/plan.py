@@ -20,7 +20,7 @@ from rmqctl.forensics.witness.examine import COPY, Examination, Verdict
 from rmqctl.format.message import Message
 from rmqctl.operations.heal.replica import Replica, ReplicaBytes, Run
 from rmqctl.store.journal.changes import Write
-from rmqctl.text import counted
+from rmqctl.text import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -115,7 +115,7 @@ class HealPlan:
     @property
     def offer(self) -> str:
         """Say how much comes back, for other verbs."""
-        return f"`rmqctl heal` brings back {len(self.healed)} of {counted(len(self.outcomes), 'damaged record')}"
+        return f"`rmqctl heal` brings back {part_of(len(self.healed), len(self.outcomes), 'damaged record')}"
 
     @property
     def messages(self) -> int:
