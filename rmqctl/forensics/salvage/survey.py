@@ -22,6 +22,7 @@ from rmqctl.format.message import MIN_SIZE, Message
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.kernels import scan
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -218,7 +219,7 @@ def survey(
         carver.carve(source)
     generations = generations_of(carver.pieces, sources)
     if generation >= max(len(generations), 1):
-        raise BadRequest(f"there are {len(generations)} logs in the sources, numbered from 0", path="--generation")
+        raise BadRequest(f"the sources have {counted(len(generations), 'log')}, numbered from 0", path="--generation")
     found = Survey(
         sources, generations, generation, [], [], Counter(), 0, 0, carver.nested, carver.block_sizes, carver.blanks
     )

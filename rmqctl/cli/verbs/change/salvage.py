@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.salvage.survey import Survey
     from rmqctl.format.profile import Profile
+    from rmqctl.operations.salvage.new_store import Model
 
 ROWS_SHOWN = 20
 _WORDS = {
@@ -116,6 +117,7 @@ def command(sources: tuple[Path, ...], new: Path, asked: SalvageOptions) -> int:
     from rmqctl.forensics.salvage.carve import warm_up
     from rmqctl.forensics.salvage.sources import sources_of
     from rmqctl.forensics.salvage.survey import memory_of, survey
+    from rmqctl.operations.salvage.new_store import Model
 
     _check_new(new, sources)
     files = sources_of(sources)
@@ -126,7 +128,10 @@ def command(sources: tuple[Path, ...], new: Path, asked: SalvageOptions) -> int:
         found = survey(files, asked.generation, advance, asked.threads)
     written: dict[str, Any] = {"written": False}
     if found.runs:
-        written = _write(found, sources, new, asked)
+        model = Model(sources)
+        written = _write(found, model, new, asked)
+        if not any("Offset" in name for name in model.config):
+            remark("no SOURCE has the offsets of consumer groups: in NEW, they begin as new groups do")
     for source in files:
         source.close()
     document = {"store": str(new), **found.to_json(), **written}
@@ -147,12 +152,11 @@ def _check_new(new: Path, sources: Sequence[Path]) -> None:
         raise BadRequest("lies in a SOURCE, which is never written", path=str(new), hint="choose another place")
 
 
-def _write(found: Survey, sources: Sequence[Path], new: Path, asked: SalvageOptions) -> dict[str, Any]:
+def _write(found: Survey, model: Model, new: Path, asked: SalvageOptions) -> dict[str, Any]:
     from rmqctl.operations.salvage.new_log import file_size_of
-    from rmqctl.operations.salvage.new_store import Model, NewStore
+    from rmqctl.operations.salvage.new_store import NewStore
 
     compact = asked.holes == "compact"
-    model = Model(sources)
     size = file_size_of(found, asked.commitlog_file_size, compact=compact)
     if not compact:
         found.begin_at(found.runs[0].begin // size * size)
@@ -170,6 +174,7 @@ def _print(document: Mapping[str, Any]) -> None:
         print("no record of a commit log found")
         return
     lost = sum(hole["end"] - hole["begin"] for hole in holes)
+    lacking = sum(part["end"] - part["begin"] for queue in document["queues"] for part in queue["lacks"])
     state = "are back" if document["written"] else "can be had back"
     where = f" in {document['store']}" if document["written"] else ""
     told = f"; {counted(lost, 'byte')} of the log missing in {counted(len(holes), 'hole')}" if holes else "; no hole"
@@ -177,9 +182,14 @@ def _print(document: Mapping[str, Any]) -> None:
     print()
     print_fields(
         [
-            ("log", f"{document['ranges'][0]['begin']} to {document['ranges'][-1]['end']}"),
+            ("found", f"{document['ranges'][0]['begin']} to {document['ranges'][-1]['end']} (physical offsets)"),
             *((f"{counted(grades[grade], 'record')}", words) for grade, words in _WORDS.items() if grades[grade]),
             *_parts(document),
+            *(
+                [("missing", f"{counted(lacking, 'message')} in the queues: consumers get placeholders")]
+                if lacking
+                else []
+            ),
         ]
     )
     _table(["begin", "end"], holes, "holes")
@@ -198,8 +208,6 @@ def _parts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = [(name, f"{counted(document[name], 'record')} {words}") for name, words in parts if document[name]]
     if document["nested"]:
         found.append(("nested", f"{counted(document['nested'], 'record')} inside bodies left out"))
-    if document.get("placeholders"):
-        found.append(("placeholders", f"{counted(document['placeholders'], 'message')} in the place of missing ones"))
     return found
 
 

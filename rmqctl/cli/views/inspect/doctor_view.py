@@ -96,7 +96,9 @@ def print_page(found: Diagnosed, root: Path, target: str) -> None:
     causes = diagnosis.causes
     report = examination.report
     log = f"the log ends at {report.summary.end}{_end_after(examination)}"
-    what = "; ".join(filter(None, (f"{counted(report.summary.messages, 'message')}, {log}", in_words(report.not_read))))
+    placeholders = f", {report.placeholders} of them placeholders" if report.placeholders else ""
+    messages = f"{counted(report.summary.messages, 'message')}{placeholders}"
+    what = "; ".join(filter(None, (f"{messages}, {log}", in_words(report.not_read))))
     if not causes:
         whole = "nothing wrong in what was looked at" if report.not_read else "healthy"
         print_line_of_text(f"{whole}: {'; '.join((what, *assumed))}")

@@ -156,7 +156,7 @@ def remark_summary(report: VerifyReport) -> None:
     )
     if report.placeholders:
         placeholders = f"{report.placeholders} {'is a placeholder' if report.placeholders == 1 else 'are placeholders'}"
-        whence = "which `recover` or `erase` wrote in place of others (`rmqctl explain placeholder`)"
+        whence = "which `recover`, `salvage` or `erase` wrote in place of others (`rmqctl explain placeholder`)"
         remark(f"of the messages {placeholders}, {whence}")
     _remark_restart(report)
     if report.not_read and report.findings:
