@@ -175,6 +175,7 @@ def _print(document: Mapping[str, Any]) -> None:
         return
     lost = sum(hole["end"] - hole["begin"] for hole in holes)
     lacking = sum(part["end"] - part["begin"] for queue in document["queues"] for part in queue["lacks"])
+    missing = f"{counted(lacking, 'message')} in the queues: consumers get placeholders"
     state = "are back" if document["written"] else "can be had back"
     where = f" in {document['store']}" if document["written"] else ""
     told = f"; {counted(lost, 'byte')} of the log missing in {counted(len(holes), 'hole')}" if holes else "; no hole"
@@ -185,11 +186,7 @@ def _print(document: Mapping[str, Any]) -> None:
             ("found", f"{document['ranges'][0]['begin']} to {document['ranges'][-1]['end']} (physical offsets)"),
             *((f"{counted(grades[grade], 'record')}", words) for grade, words in _WORDS.items() if grades[grade]),
             *_parts(document),
-            *(
-                [("missing", f"{counted(lacking, 'message')} in the queues: consumers get placeholders")]
-                if lacking
-                else []
-            ),
+            *([("missing", missing)] if lacking else []),
         ]
     )
     _table(["begin", "end"], holes, "holes")
