@@ -419,11 +419,11 @@ CATALOGUE: dict[str, Explanation] = {
 TERMS: dict[str, Explanation] = {
     "placeholder": Explanation(
         "A message that `recover` or `salvage` wrote in place of a damaged or missing one, or `erase` (RMQCTL_DAMAGED "
-        "is `erased`: nothing is wrong). `recover` without --keep-going writes them only in a file that was cut, and at "
-        "damage that a later start would meet. Size and place stay. Its property RMQCTL_DAMAGED names the finding; the "
-        "property is missing if it does not fit into the record. The body stays if it is whole. Otherwise, it becomes "
-        '{"RMQCTL_DAMAGED":"..."} and spaces. PREPAREDTRANSACTIONOFFSET is 5930485633935736832, a value that marks '
-        "placeholders.",
+        "is `erased`: nothing is wrong). `recover` without --keep-going writes them only in a file that was cut, and "
+        "at damage that a later start would meet. Size and place stay. Its property RMQCTL_DAMAGED names the finding; "
+        "the property is missing if it does not fit into the record. The body stays if it is whole. Otherwise, it "
+        'becomes {"RMQCTL_DAMAGED":"..."} and spaces. PREPAREDTRANSACTIONOFFSET is 5930485633935736832, a value that '
+        "marks placeholders.",
         "Consumers receive placeholders: let them check for the property, and skip the message or ask the producer "
         "for it. `rmqctl dump -o jsonl` shows placeholders with the property. `rmqctl undo` removes all "
         "placeholders of a recovery. Bytes that no queue points to are filled with placeholders that no consumer "
