@@ -9,6 +9,9 @@ _: Any = None
 # programs that import rmqctl.api call it
 _.to_arrow
 
+# the template of report reads it
+_.lag_unknown
+
 # click calls these
 _.format_commands
 _.format_epilog

@@ -30,6 +30,7 @@ VERBS = {
     "query": ("verbs.inspect.query", "Find messages by key, id, queue offset or time."),
     "lag": ("verbs.inspect.lag", "Show how far each consumer group is behind, by topic and queue."),
     "trace": ("verbs.inspect.trace", "Show the life of a message: copies, transactions, retries, who consumed it."),
+    "report": ("verbs.inspect.report", "Write one HTML page with pictures of a store, for a person who was not there."),
     "du": ("verbs.inspect.du", "Show what takes the space of a store, and when the disk will be full."),
     "diff": ("verbs.inspect.diff", "Say what a slave or a copy lacks, and where two stores differ."),
     "preflight": ("verbs.inspect.preflight", "Say what a broker of another version does with a store."),

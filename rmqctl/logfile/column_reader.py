@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.format import message
-from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
+from rmqctl.format.message import BAD_BODY_CRC, HEADS, PLACEHOLDER_SIGN, Damage, Message
 from rmqctl.kernels import scan
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 BUFFER_SIZE = 2 * 1024 * 1024
 ROWS_MAX = BUFFER_SIZE // message.MIN_SIZE + 1
 MARGIN = 64 * 1024  # bytes read after `stop`, for the end of the last record
+_PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 
 
 class Columns(NamedTuple):
@@ -43,6 +44,13 @@ class Columns(NamedTuple):
                 f"the kernel took what is at {self.physical_offset + position} for a good message, the decoder does not"
             )
         return decoded
+
+    def placeholders(self) -> Rows:
+        """Return the rows of the placeholders that `recover --keep-going` wrote."""
+        places = self.rows["body_start"] - _PREPARED_TO_BODY
+        signs = self.buffer[places[:, None] + np.arange(8)].view(">i8")[:, 0]
+        found: Rows = self.rows[signs == PLACEHOLDER_SIGN]
+        return found
 
 
 class ColumnReader:

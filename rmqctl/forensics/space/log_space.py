@@ -7,7 +7,7 @@ place is thrown away (`parallel_scan.py`).
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from rmqctl.store.read.commit_log import NO_BLANK, NOT_READ, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqctl.format.columns import Rows
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read.commit_log import CommitLog
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 LARGEST = 10
 SLOTS_A_RUN = 1 << 9  # a larger table would take the place of records in the cache
+Span = Literal["records", "blank", "damaged", "placeholders"]
 PENDING_MAX = 64  # counted runs that wait to be added up
 DATED = range(4_102_444_800_000)  # ms, up to the year 2100: other store times are in one interval, with NO_DATE
 NO_DATE = -1
@@ -51,6 +54,7 @@ class _Counted(NamedTuple):
     largest: list[Large]
     first_ms: int  # the store time of the first message
     last_ms: int
+    placeholders: list[tuple[int, int]]  # their begins and ends, if somebody asks for them
 
 
 class LogSpace:
@@ -59,12 +63,28 @@ class LogSpace:
     `groups` counts messages by topic, with `by_queue` by topic and queue, as rows of GROUPS; `topics` has the topics by
     their numbers. With `interval_ms`, `intervals` counts the messages of all topics by store time. A message with a
     damaged body counts as a message.
+
+    With `topics_interval_ms`, `groups` counts by store time, too. `on_span` gets the begin and the end of each part of
+    the log, and what it holds, with bodies checked; placeholders, which are records, come once more with
+    `shows_placeholders`.
     """
 
-    def __init__(self, log: CommitLog, *, by_queue: bool = False, interval_ms: int = 0) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        *,
+        by_queue: bool = False,
+        interval_ms: int = 0,
+        topics_interval_ms: int = 0,
+        on_span: Callable[[int, int, Span], None] | None = None,
+        shows_placeholders: bool = False,
+    ) -> None:
         self._log = log
         self._by = BY_QUEUE if by_queue else BY_TOPIC
         self._interval_ms = interval_ms
+        self._topics_interval_ms = topics_interval_ms
+        self._on_span = on_span
+        self._shows_placeholders = shows_placeholders
         self._local = threading.local()
         self._numbers: dict[str, int] = {}
         self._pending: list[Rows] = []
@@ -98,20 +118,38 @@ class LogSpace:
     def run(self, threads: int) -> None:
         """Count the whole log."""
         self.warm_up()
-        for item in self._log.scan_columns(self.summary, self._take, threads=threads, check_bodies=False):
+        checks = self._on_span is not None
+        for item in self._log.scan_columns(self.summary, self._take, threads=threads, check_bodies=checks):
+            begin = item.physical_offset
             if self._log.has_entries and self._starts_behind_header(item):
                 self.header_bytes += ENTRY_HEADER.size
+                begin -= ENTRY_HEADER.size
             self._end = item.end
-            if isinstance(item, RecordRun):
-                self._add(item.result)
-            elif isinstance(item, Blank):
-                self.blank_bytes += item.size
-            elif isinstance(item, Message):
-                self._add(self._of_messages([item]))
-            elif item.code == BAD_BODY_CRC and item.message is not None:
-                self._add(self._of_messages([item.message]))
-            elif item.code not in NOT_READ - {"unreadable"} and item.code != NO_BLANK:
-                self.damaged_bytes += item.size
+            span = self._count(item)
+            if span and self._on_span:
+                self._on_span(begin, item.end, span)
+                for start, end in item.result.placeholders if isinstance(item, RecordRun) else ():
+                    self._on_span(start, end, "placeholders")
+
+    def _count(self, item: ScanItem | RecordRun) -> Span | None:
+        """Count an item, and return what it holds."""
+        if isinstance(item, RecordRun):
+            self._add(item.result)
+        elif isinstance(item, Blank):
+            self.blank_bytes += item.size
+            return "blank"
+        elif isinstance(item, Message):
+            self._add(self._of_messages([item]))
+            return "records" if item.placeholder is None else "placeholders"
+        elif item.code == BAD_BODY_CRC and item.message is not None:
+            self._add(self._of_messages([item.message]))
+            return "damaged"
+        elif item.code not in NOT_READ - {"unreadable"} and item.code != NO_BLANK:
+            self.damaged_bytes += item.size
+            return "damaged"
+        else:
+            return None
+        return "records"
 
     def _starts_behind_header(self, item: ScanItem | RecordRun) -> bool:
         file = self._log.queue.find(item.physical_offset)
@@ -124,7 +162,7 @@ class LogSpace:
         if not hasattr(self._local, "tables"):
             self._local.known = []
             self._local.tables = (
-                GroupTable(self._by, 0, SLOTS_A_RUN),
+                GroupTable(self._by, self._topics_interval_ms, SLOTS_A_RUN),
                 GroupTable(BY_BROKER, self._interval_ms, SLOTS_A_RUN),
             )
         tables: tuple[GroupTable, GroupTable] = self._local.tables
@@ -135,14 +173,21 @@ class LogSpace:
         first, last = (int(columns.rows[row]["store_timestamp"]) for row in (0, -1))
         least = self.largest[-1].size if len(self.largest) == LARGEST else 0
         largest = _largest_of(columns) if groups["max_size"].max() > least else []
-        return _Counted(tables[0].topics.texts, self._local.known, groups, intervals, largest, first, last)
+        places = _places(columns) if self._shows_placeholders else []
+        return _Counted(tables[0].topics.texts, self._local.known, groups, intervals, largest, first, last, places)
 
     def _of_messages(self, messages: list[Message]) -> _Counted:
         texts = list(dict.fromkeys(message.topic_bytes for message in messages))
         number_of = {text: number for number, text in enumerate(texts)}
+        grouped_ms = self._topics_interval_ms
         groups = np.array(
             [
-                _group(one, 0, number_of[one.topic_bytes], one.queue_id if self._by == BY_QUEUE else 0)
+                _group(
+                    one,
+                    one.store_timestamp // grouped_ms * grouped_ms if grouped_ms else 0,
+                    number_of[one.topic_bytes],
+                    one.queue_id if self._by == BY_QUEUE else 0,
+                )
                 for one in messages
             ],
             GROUPS,
@@ -150,8 +195,11 @@ class LogSpace:
         interval = self._interval_ms
         intervals = [_group(one, one.store_timestamp // interval * interval, 0, 0) for one in messages if interval]
         large = sorted((Large(one.size, one.physical_offset, one.topic_bytes) for one in messages), key=_rank)
-        ends = messages[0].store_timestamp, messages[-1].store_timestamp
-        return _Counted(texts, [], merged(groups), merged(np.array(intervals, GROUPS)), large[:LARGEST], *ends)
+        first, last = messages[0].store_timestamp, messages[-1].store_timestamp
+        places = [(one.physical_offset, one.physical_offset + one.size) for one in messages if one.placeholder]
+        return _Counted(
+            texts, [], merged(groups), merged(np.array(intervals, GROUPS)), large[:LARGEST], first, last, places
+        )
 
     def _add(self, counted: _Counted) -> None:
         groups, intervals, known = counted.groups, counted.intervals, counted.known
@@ -170,6 +218,12 @@ class LogSpace:
 
 
 _NOTHING: Rows = np.zeros(0, GROUPS)
+
+
+def _places(columns: Columns) -> list[tuple[int, int]]:
+    rows = columns.placeholders()
+    begins = columns.physical_offset + rows["position"]
+    return list(zip(begins.tolist(), (begins + rows["size"]).tolist(), strict=True))
 
 
 def _largest_of(columns: Columns) -> list[Large]:

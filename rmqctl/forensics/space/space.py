@@ -31,13 +31,14 @@ _COUNTS = {"messages": "messages", "bytes": "bytes", "bodyBytes": "body_bytes"}
 class Space:
     """What takes the space of a store; `by` adds rows to those of topics.
 
-    `document` scans the log, with `log.warm_up` before it if the caller wants to say that this takes time.
+    `log` counts the messages (None: with what `by` needs). `document` scans the log, with `log.warm_up` before it if
+    the caller wants to say that this takes time.
     """
 
-    def __init__(self, store: ReadOnlyStore, by: By) -> None:
+    def __init__(self, store: ReadOnlyStore, by: By, log: LogSpace | None = None) -> None:
         self._store = store
         self._by = by
-        self.log = LogSpace(store.commit_log, by_queue=by == "queue", interval_ms=_INTERVALS.get(by, 0))
+        self.log = log or LogSpace(store.commit_log, by_queue=by == "queue", interval_ms=_INTERVALS.get(by, 0))
 
     def document(self, threads: int) -> Row:
         """Return the document, without a forecast."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.trace.stage import Record
-from rmqctl.format.message import HEADS, PLACEHOLDER_SIGN, Damage, Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.store.read.commit_log import NOT_READ, SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-_PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 
 
 @dataclass
@@ -99,9 +97,4 @@ class LogScan:
 
 
 def _placeholders(columns: Columns) -> list[int]:
-    import numpy as np
-
-    places = columns.rows["body_start"] - _PREPARED_TO_BODY
-    signs = columns.buffer[places[:, None] + np.arange(8)].view(">i8")[:, 0]
-    found = columns.rows["position"][signs == PLACEHOLDER_SIGN]
-    return [columns.physical_offset + position for position in found.tolist()]
+    return [columns.physical_offset + position for position in columns.placeholders()["position"].tolist()]

@@ -36,6 +36,7 @@ class ExpiredFiles(NamedTuple):
 
     files: int
     bytes: int
+    names: frozenset[str]  # as findings show them
     waiting: PendingCounts  # messages in them that consumers or brokers still need
 
 
@@ -88,4 +89,4 @@ def _expired_files(store: ReadOnlyStore, profile: Profile) -> ExpiredFiles | Non
         )
     except (RmqctlError, OSError):
         return None
-    return ExpiredFiles(len(plan.going), plan.bytes, plan.waiting)
+    return ExpiredFiles(len(plan.going), plan.bytes, frozenset(file.path for file in plan.going), plan.waiting)

@@ -76,7 +76,7 @@ def command(store: Path, by: By, output: str, threads: int) -> int:
     with opened.storage.keeping_small_files(), scan_progress(opened, "du"):
         document: dict[str, Any] = {"store": str(store)} | space.document(threads)
     if kept("broker_conf") is not None:
-        document["forecast"] = _forecast(opened, document["bytesPerDay"])
+        document["forecast"] = forecast_of(opened, document["bytesPerDay"])
     if output == "json":
         print_document("du", document)
     else:
@@ -86,7 +86,8 @@ def command(store: Path, by: By, output: str, threads: int) -> int:
     return int(ExitCode.PARTIAL if incomplete else ExitCode.CLEAN)
 
 
-def _forecast(store: ReadOnlyStore, growth: int | None) -> dict[str, Any]:
+def forecast_of(store: ReadOnlyStore, growth: int | None) -> dict[str, Any]:
+    """Return the forecast of `du` for a store that grows by `growth` bytes a day."""
     from rmqctl.forensics.groups.lag import Lag
     from rmqctl.forensics.space.unread import unread
     from rmqctl.operations.clean.disk_use import disk_use

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import print_document, print_line_of_text, progress
+from rmqctl.cli.output.render import print_document, progress
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import kept, options_in, together
 from rmqctl.cli.shared.options import (
@@ -29,19 +27,16 @@ from rmqctl.cli.shared.options import (
     stores_argument,
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.cli.views.inspect.trace_view import print_trace
+from rmqctl.cli.views.inspect.trace_view import print_diagram, print_trace
 from rmqctl.errors import ExitCode, outcome
-from rmqctl.format.timestamp import duration
 
 if TYPE_CHECKING:
     from rmqctl.forensics.trace.trace import Question, Trace
+    from rmqctl.format.body.bodies import Bodies
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 ASKED = ("--id ID[,ID...]", "--key K", "--unique-key U", "--msg-id ID", "--offset N")
-Row = dict[str, Any]
-_NOT_PLAIN = re.compile(r"[^\w ,./()-]")
-PRODUCER, BROKER = "producer", "broker"
-_SENT = frozenset({"stored", "resent", "half", "delayed", "timer"})
+LIMIT = 1000  # messages with a key
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ trace_options = together(
     click.option(
         "--limit",
         type=POSITIVE,
-        default=1000,
+        default=LIMIT,
         help="If a key has several messages, trace at most this many, the oldest first.",
     ),
     click.option("--scan", is_flag=True, help="Read the whole log instead of the index."),
@@ -131,7 +126,6 @@ def command(
     message waits.
     """
     from rmqctl.forensics.trace.document import document
-    from rmqctl.forensics.trace.trace import Trace
 
     if unresolved:
         return _list_unresolved(stores, output, asked)
@@ -139,9 +133,7 @@ def command(
     if mermaid and output != "table":
         raise click.UsageError("give --mermaid or -o json, not both")
     opened = [open_store(store, log_only=True) for store in stores]
-    with ExitStack() as stack:
-        begin_scan = cache(partial(_begin_scan, opened, stack))  # once; the index is enough for most searches
-        trace = Trace(opened, question, threads=threads, warm_up=begin_scan, by_scan=scan, limit=limit, bodies=bodies)
+    trace = traced(opened, question, threads, by_scan=scan, limit=limit, bodies=bodies)
     found = document(trace, [str(store) for store in stores])
     if mermaid:
         print_diagram(found)
@@ -152,6 +144,31 @@ def command(
     note_failed_bodies(bodies)
     _note_unread(stores, opened)
     return int(exit_code_of(trace))
+
+
+def traced(
+    stores: list[ReadOnlyStore],
+    question: Question,
+    threads: int,
+    *,
+    by_scan: bool = False,
+    limit: int = LIMIT,
+    bodies: Bodies | None = None,
+) -> Trace:
+    """Trace a message, and show the progress if the log is read."""
+    from rmqctl.forensics.trace.trace import Trace
+
+    with ExitStack() as stack:
+        begin_scan = cache(partial(_begin_scan, stores, stack))  # once; the index is enough for most searches
+        return Trace(
+            stores,
+            question,
+            threads=threads,
+            warm_up=begin_scan,
+            by_scan=by_scan,
+            limit=limit,
+            bodies=bodies or bodies_of(None, None),
+        )
 
 
 def _note_unread(paths: tuple[Path, ...], stores: list[ReadOnlyStore]) -> None:
@@ -213,52 +230,3 @@ def question_of(asked: TraceOptions) -> Question:
     if len(given) != 1:
         raise click.UsageError("ask one of: " + " | ".join(ASKED))
     return Question(**vars(asked))
-
-
-def print_diagram(document: Row) -> None:
-    """Print the diagram: an arrow for each stage, then an arrow for each group.
-
-    Whatever a name holds, Mermaid shows it as text: a character that could mean something to Mermaid, Markdown or HTML
-    is written as Mermaid's entity code, `#59;` for `;`.
-    """
-    names: dict[str, str] = {}
-    lines = [_stage_line(row, names) for row in document["stages"]]
-    lines += [_group_line(row, names) for row in document["groups"]]
-    print_line_of_text("sequenceDiagram")
-    print_line_of_text(f"    %% {_text(document['verdict'])}")
-    for name, alias in names.items():
-        print_line_of_text(f"    participant {alias} as {_text(name)}")
-    for line in lines:
-        print_line_of_text(f"    {line}")
-
-
-def _alias(name: str, names: dict[str, str]) -> str:
-    return names.setdefault(name, f"p{len(names) + 1}")
-
-
-def _stage_line(row: Row, names: dict[str, str]) -> str:
-    begin = _alias(_source(row), names)
-    end = _alias(row["topic"], names)
-    after = f" after {duration(row['deltaMs'])}" if row["deltaMs"] else ""
-    place = f"queue {row['queueId']}, offset {row['queueOffset']}"
-    arrow = "-->>" if row["reachable"] is False or row["damage"] else "->>"
-    replaced = f", placeholder: {row['placeholder']}" if row["placeholder"] else ""
-    damage = f", {row['damage']}" if row["damage"] else replaced
-    return f"{begin}{arrow}{end}: " + _text(f"{row['kind']}{after} ({place}{damage})")
-
-
-def _source(row: Row) -> str:
-    """Return who caused a stage: the producer, a consumer group, or the broker."""
-    is_sent = row["kind"] in _SENT and not row["reconsumeTimes"] and row["group"] is None
-    return PRODUCER if is_sent else row["group"] or BROKER
-
-
-def _group_line(row: Row, names: dict[str, str]) -> str:
-    begin, end = _alias(row["topic"], names), _alias(row["group"], names)
-    behind = f", {row['behind']} before it" if row["behind"] else ""
-    place = f"queue {row['queueId']}, offset {row['queueOffset']}"
-    return f"{begin}-->>{end}: " + _text(f"{row['state']} ({place}{behind})")
-
-
-def _text(text: str) -> str:
-    return _NOT_PLAIN.sub(lambda match: f"#{ord(match[0])};", printable(text))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
+from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import print_columns, print_fields, print_line_of_text, print_toned
 from rmqctl.cli.output.tone import Tone, Toned
 from rmqctl.cli.views.inspect.message_table import placeholder_cell
 from rmqctl.format.timestamp import duration
+from rmqctl.report.sequence import arrows
 
 Row = dict[str, Any]
+_NOT_PLAIN = re.compile(r"[^\w ,./()-]")
 _YES_NO: dict[bool | None, str | Toned] = {True: "yes", False: Toned("no", Tone.ATTENTION), None: ""}
 _STATES = {"consumed": Tone.GOOD, "waiting": Tone.ATTENTION}
 
@@ -142,3 +146,30 @@ def _print_search(document: Row) -> None:
 def _print_findings(searched: Row, where: str) -> None:
     for finding in searched["findings"]:
         print_line_of_text(f"{where}damage: {finding['code']} at {finding['physicalOffset']}: {finding['detail']}")
+
+
+def print_diagram(document: Row) -> None:
+    """Print the diagram: an arrow for each stage, then an arrow for each group.
+
+    Whatever a name holds, Mermaid shows it as text: a character that could mean something to Mermaid, Markdown or HTML
+    is written as Mermaid's entity code, `#59;` for `;`.
+    """
+    names: dict[str, str] = {}
+    lines = [
+        f"{_alias(one.begin, names)}{'-->>' if one.is_dashed else '->>'}{_alias(one.end, names)}: {_text(one.text)}"
+        for one in arrows(document)
+    ]
+    print_line_of_text("sequenceDiagram")
+    print_line_of_text(f"    %% {_text(document['verdict'])}")
+    for name, alias in names.items():
+        print_line_of_text(f"    participant {alias} as {_text(name)}")
+    for line in lines:
+        print_line_of_text(f"    {line}")
+
+
+def _alias(name: str, names: dict[str, str]) -> str:
+    return names.setdefault(name, f"p{len(names) + 1}")
+
+
+def _text(text: str) -> str:
+    return _NOT_PLAIN.sub(lambda match: f"#{ord(match[0])};", printable(text))

@@ -1,0 +1,75 @@
+"""Messages and bytes over time, by topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqctl.forensics.space.log_space import DATED
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Numbers, Rows
+
+COLUMNS_MAX = 96
+TOPICS_SHOWN = 7
+OTHERS = "all other topics"
+_DAY_MS = 86_400_000
+SECONDS = 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200
+STEPS = [int(1000 * seconds) for seconds in SECONDS]
+
+
+class Timeline(NamedTuple):
+    """Counts of messages and bytes in `COLUMNS_MAX` intervals at most.
+
+    Each array has a row for each interval. The columns are the topics of `names`, the largest first; the last one is
+    all others, if there are any.
+    """
+
+    begin_ms: int
+    step_ms: int
+    names: list[str]
+    messages: Numbers  # int64
+    bytes: Numbers  # int64
+    undated: int  # messages with a store time before 1970 or after 2100, which are left out
+
+    @property
+    def end_ms(self) -> int:
+        """The end of the last interval, in ms since 1970."""
+        return self.begin_ms + len(self.messages) * self.step_ms
+
+
+def step_of(first_ms: int, last_ms: int) -> int:
+    """Return the length of an interval in ms, for a log from `first_ms` to `last_ms`."""
+    span = max(last_ms - first_ms, 0)
+    for step in STEPS:
+        if span // step + 2 <= COLUMNS_MAX:
+            return step
+    return -(-span // (COLUMNS_MAX - 2) // _DAY_MS) * _DAY_MS or _DAY_MS
+
+
+def timeline_of(groups: Rows, topics: list[str], least_ms: int) -> Timeline | None:
+    """Return the counts over time, from those of LogSpace.
+
+    `groups` are its groups with `topics_interval_ms=least_ms`, and `topics` its topics. None if no message has a store
+    time of DATED.
+    """
+    dated = groups[(groups["timestamp"] >= DATED.start) & (groups["timestamp"] < DATED.stop)]
+    undated = int(groups["messages"].sum()) - int(dated["messages"].sum())
+    if not len(dated):
+        return None
+    times = dated["timestamp"]
+    step = max(step_of(int(times.min()), int(times.max())), least_ms)
+    begin = int(times.min()) // step * step
+    of_topics = np.bincount(dated["topic"], dated["bytes"], len(topics))
+    largest = np.argsort(-of_topics, kind="stable")[:TOPICS_SHOWN]
+    shown = np.full(len(topics), len(largest))
+    shown[largest] = np.arange(len(largest))
+    names = [topics[number] for number in largest] + ([OTHERS] if len(topics) > len(largest) else [])
+    shape = int(times.max() - begin) // step + 1, len(names)
+    places = (times - begin) // step * len(names) + shown[dated["topic"]]
+    messages, size = (
+        np.bincount(places, dated[field], shape[0] * shape[1]).astype(np.int64).reshape(shape)
+        for field in ("messages", "bytes")
+    )
+    return Timeline(begin, step, names, messages, size, undated)
