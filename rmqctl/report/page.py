@@ -13,7 +13,7 @@ import rmqctl
 from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.report.log_map import CELLS
 from rmqctl.report.sequence import arrows
-from rmqctl.report.timeline import OTHERS
+from rmqctl.report.timeline import OTHERS, moment
 from rmqctl.text import counted, size_text
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 TEXT_MAX = 4000  # characters of a text
 NAME_MAX = 127  # of a name in a table
-LABEL_MAX = 34  # of a name or a step in a diagram
+LABEL_MAX = 46  # of a name or a step in a diagram
 ROWS_MAX = 30
 CAUSES_MAX = 20
+EVIDENCE_MAX = 6  # findings of a cause
+LINES_MAX = 20  # of a command
 ARROWS_MAX = 100
 
 
@@ -85,7 +87,7 @@ def page(sections: Sequence[Section], trace: Row | None, safe: Callable[[str], s
         "count": lambda number: f"{number:,}",
         "name": lambda text: _cut(text, NAME_MAX),
         "label": lambda text: _cut(text, LABEL_MAX),
-        "moment": _moment,
+        "moment": moment,
         "age": duration,
         "percent": _percent,
     }
@@ -99,6 +101,8 @@ def page(sections: Sequence[Section], trace: Row | None, safe: Callable[[str], s
         OTHERS=OTHERS,
         ROWS_MAX=ROWS_MAX,
         CAUSES_MAX=CAUSES_MAX,
+        EVIDENCE_MAX=EVIDENCE_MAX,
+        LINES_MAX=LINES_MAX,
         made=rfc3339(time.time_ns() // 1_000_000),
         version=rmqctl.__version__,
     )
@@ -111,7 +115,7 @@ def verdict(section: Section) -> str:
         return "; ".join(filter(None, (f"Not healthy: {causes[0].code}", cost)))
     whole = "Nothing wrong in what was looked at" if section.doctor["notLookedAt"] else "Healthy"
     newest = section.space["lastStoreTimestamp"]
-    since = f", the newest of {_moment(newest)}" if newest is not None else ""
+    since = f", the newest of {moment(newest)}" if newest is not None else ""
     return (
         f"{whole}: {section.doctor['messages']:,} {'message' if section.doctor['messages'] == 1 else 'messages'}{since}"
     )
@@ -132,18 +136,13 @@ def _column(timeline: Timeline, at: int, row: Numbers, most: int, words: Callabl
             below += height
             parts.append((round(100 - below, 2), round(height, 2), 8 if name == OTHERS else number))
             said.append(f"{_cut(name, NAME_MAX)} {words(count)}")
-    begin = _moment(timeline.begin_ms + at * timeline.step_ms)
-    return Column(at, [f"{begin}: {words(int(row.sum()))}", *said], parts)
+    return Column(at, [f"{timeline.shown(at)}: {words(int(row.sum()))}", *said], parts)
 
 
 def _diagram(trace: Row) -> Diagram:
     found = list(arrows(trace))
     names = dict.fromkeys(name for one in found[:ARROWS_MAX] for name in (one.begin, one.end))
     return Diagram(trace["verdict"], list(names), found[:ARROWS_MAX], max(len(found) - ARROWS_MAX, 0))
-
-
-def _moment(ms: int) -> str:
-    return (rfc3339(ms) or "no date")[:19].replace("T", " ")
 
 
 def _number(count: int) -> str:

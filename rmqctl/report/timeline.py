@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.forensics.space.log_space import DATED
+from rmqctl.format.timestamp import rfc3339
 
 if TYPE_CHECKING:
     from rmqctl.format.columns import Numbers, Rows
@@ -15,6 +16,7 @@ COLUMNS_MAX = 96
 TOPICS_SHOWN = 7
 OTHERS = "all other topics"
 _DAY_MS = 86_400_000
+SECONDS_END = len("2026-11-21T09:15:16")
 SECONDS = 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200
 STEPS = [int(1000 * seconds) for seconds in SECONDS]
 
@@ -33,10 +35,14 @@ class Timeline(NamedTuple):
     bytes: Numbers  # int64
     undated: int  # messages with a store time before 1970 or after 2100, which are left out
 
-    @property
-    def end_ms(self) -> int:
-        """The end of the last interval, in ms since 1970."""
-        return self.begin_ms + len(self.messages) * self.step_ms
+    def shown(self, at: int) -> str:
+        """Return when the interval `at` begins, with ms if it is shorter than a second."""
+        return moment(self.begin_ms + at * self.step_ms, SECONDS_END if self.step_ms % 1000 == 0 else None)
+
+
+def moment(ms: int, end: int | None = SECONDS_END) -> str:
+    """Return a time for people; the first `end` characters of one with ms."""
+    return (rfc3339(ms) or "no date").removesuffix("Z")[:end].replace("T", " ")
 
 
 def step_of(first_ms: int, last_ms: int) -> int:

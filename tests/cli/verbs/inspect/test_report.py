@@ -74,7 +74,7 @@ def test_a_mark_for_each_file_topic_group_and_cause(name: str, golden: Golden, r
     assert page.source.count("<article>") == len(doctor["causes"])
     assert page.marks.count("p.bad") == (not doctor["healthy"])
     assert "rect.damaged" in page.marks  # of the legend
-    titles = re.findall(r'<g class="column"><title>[^:]*:\d\d:\d\d: ([\d,]+)[ <]', page.source.split("Bytes in ")[0])
+    titles = re.findall(r'<g class="column"><title>[^:]*:\d\d:[\d.]+: ([\d,]+)[ <]', page.source.split("Bytes; ")[0])
     assert sum(int(one.replace(",", "")) for one in titles) == space["messages"]
 
 
