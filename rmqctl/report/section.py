@@ -77,6 +77,7 @@ class Gathering:
             space = Space(store, "topic", self.log).document(threads)
             lag, unknown = self._lag()
         self._map.finish()
+        store.close()
         return Section(
             self._doctor,
             self._diagnosis,

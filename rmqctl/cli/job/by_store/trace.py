@@ -14,8 +14,9 @@ from rmqctl.cli.job.spark_options import spark_target_options, stores_argument
 from rmqctl.cli.output.render import print_document, print_line_of_text, remark
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import bodies_of, open_store, output_option, progress_option
+from rmqctl.cli.shared.trace_question import TraceOptions, question_of, trace_options
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.cli.verbs.inspect.trace import TraceOptions, exit_code_of, question_of, trace_options
+from rmqctl.cli.verbs.inspect.trace import exit_code_of
 from rmqctl.cli.views.inspect.trace_view import print_trace
 from rmqctl.logfile.system.remote_storage import root_text
 

@@ -24,10 +24,11 @@ from rmqctl.cli.shared.options import (
     target_words,
 )
 from rmqctl.cli.shared.own_files import check_places
+from rmqctl.cli.shared.trace_question import TraceOptions, question_of
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.cli.verbs.inspect.doctor import diagnosed, examiner_of, open_for_doctor
 from rmqctl.cli.verbs.inspect.du import forecast_of
-from rmqctl.cli.verbs.inspect.trace import TraceOptions, question_of, traced
+from rmqctl.cli.verbs.inspect.trace import traced
 from rmqctl.errors import BadRequest, ExitCode
 from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.text import install_extra, quoted, size_text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +11,9 @@ import click
 
 from rmqctl.cli.output.render import print_document, progress
 from rmqctl.cli.shared.first_run import warmed_up
-from rmqctl.cli.shared.option_class import kept, options_in, together
+from rmqctl.cli.shared.option_class import kept, options_in
 from rmqctl.cli.shared.options import (
-    OFFSET,
-    POSITIVE,
     bodies_of,
-    body_options,
-    id_options,
     note_failed_bodies,
     note_unread,
     open_store,
@@ -26,6 +21,7 @@ from rmqctl.cli.shared.options import (
     scan_options,
     stores_argument,
 )
+from rmqctl.cli.shared.trace_question import LIMIT, TraceOptions, question_of, trace_options
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.trace_view import print_diagram, print_trace
 from rmqctl.errors import ExitCode, outcome
@@ -34,37 +30,6 @@ if TYPE_CHECKING:
     from rmqctl.forensics.trace.trace import Question, Trace
     from rmqctl.format.body.bodies import Bodies
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-ASKED = ("--id ID[,ID...]", "--key K", "--unique-key U", "--msg-id ID", "--offset N")
-LIMIT = 1000  # messages with a key
-
-
-@dataclass(frozen=True)
-class TraceOptions:
-    """The options of `rmqctl trace` that select the message."""
-
-    key: str | None
-    unique_key: str | None
-    ids: tuple[str, ...] | None
-    msg_id: str | None
-    offset: int | None
-    topic: str | None
-
-
-# the options that select the message, --limit and --scan
-trace_options = together(
-    id_options,
-    click.option("--offset", type=OFFSET, help="The physical offset of any record of the message."),
-    click.option("--topic", help="The topic to which the producer sent the message."),
-    click.option(
-        "--limit",
-        type=POSITIVE,
-        default=LIMIT,
-        help="If a key has several messages, trace at most this many, the oldest first.",
-    ),
-    click.option("--scan", is_flag=True, help="Read the whole log instead of the index."),
-    body_options,
-)
 
 
 @click.command(
@@ -213,20 +178,3 @@ def _begin_scan(stores: list[ReadOnlyStore], stack: ExitStack) -> None:
     advance = stack.enter_context(progress(kept("progress_mode"), total, "trace"))
     for store in stores:
         store.commit_log.on_progress = advance
-
-
-def question_of(asked: TraceOptions) -> Question:
-    """Return the question of the options.
-
-    Raises UsageError if not exactly one of --id, --key, --unique-key, --msg-id and --offset is given.
-    """
-    from rmqctl.forensics.trace.trace import Question
-
-    if "" in (asked.key, asked.unique_key):
-        raise click.UsageError("--key and --unique-key need a text that is not empty")
-    given = [
-        value for value in (asked.ids, asked.key, asked.unique_key, asked.msg_id, asked.offset) if value is not None
-    ]
-    if len(given) != 1:
-        raise click.UsageError("ask one of: " + " | ".join(ASKED))
-    return Question(**vars(asked))
