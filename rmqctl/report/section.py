@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.forensics.groups.document import document as lag_document
 from rmqctl.forensics.groups.lag import Lag
 from rmqctl.forensics.space.log_space import LogSpace
-from rmqctl.forensics.space.space import Space
+from rmqctl.forensics.space.space import HOUR_MS, Space
 from rmqctl.forensics.survey.not_read import parts
 from rmqctl.forensics.survey.survey import survey
 from rmqctl.report.log_map import LogMap
@@ -60,8 +60,8 @@ class Gathering:
         self._diagnosis = diagnosis
         self._info = survey(store, parts(store))
         times = self._info["commitLog"]
-        first, last = times["firstStoreTimestamp"], times["lastStoreTimestamp"]
-        self._step = step_of(first or 0, last if first is not None and last is not None else first or 0)
+        ends = [ms for ms in (times["firstStoreTimestamp"], times["lastStoreTimestamp"]) if ms is not None]
+        self._step = step_of(min(ends), max(ends)) if len(ends) == 2 else HOUR_MS
         self._map = LogMap(store.commit_log.queue, expired)
         self.log = LogSpace(
             store.commit_log,

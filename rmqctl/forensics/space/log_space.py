@@ -128,7 +128,10 @@ class LogSpace:
             span = self._count(item)
             if span and self._on_span:
                 self._on_span(begin, item.end, span)
-                for start, end in item.result.placeholders if isinstance(item, RecordRun) else ():
+                places = item.result.placeholders if isinstance(item, RecordRun) else []
+                if isinstance(item, Message) and item.placeholder is not None:
+                    places = [(item.physical_offset, item.end)]
+                for start, end in places:
                     self._on_span(start, end, "placeholders")
 
     def _count(self, item: ScanItem | RecordRun) -> Span | None:
@@ -140,7 +143,6 @@ class LogSpace:
             return "blank"
         elif isinstance(item, Message):
             self._add(self._of_messages([item]))
-            return "records" if item.placeholder is None else "placeholders"
         elif item.code == BAD_BODY_CRC and item.message is not None:
             self._add(self._of_messages([item.message]))
             return "damaged"
