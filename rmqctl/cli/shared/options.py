@@ -313,7 +313,7 @@ def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
         used.append("rmqctl uses none of its settings. Is it the file of a broker?")
     if conf.store_root and not is_same(Path(conf.store_root), store):
         used.append(f"storePathRootDir is {conf.store_root}, but STORE is used: {store}")
-    elsewhere = [path for path in conf.commitlog_paths if not _is_below(Path(path), store)]
+    elsewhere = [path for path in conf.commitlog_paths if not is_below(Path(path), store)]
     own = store / "commitlog"
     if elsewhere and (used or os.access(own, os.F_OK)):
         used.append(f"the log is that of storePathCommitLog, {', '.join(elsewhere)}, not {own}")
@@ -322,7 +322,8 @@ def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
     return conf
 
 
-def _is_below(path: Path, store: Path) -> bool:
+def is_below(path: Path, store: Path) -> bool:
+    """Return whether a path lies in a folder, with all links followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(store))
 
 

@@ -137,7 +137,7 @@ class Carver:
         self.pieces: list[Piece] = []
         self.block_sizes: list[int] = []  # by source; 0: the source is not shuffled
         self.nested = 0  # messages inside the bodies of others
-        self.blanks: set[int] = set()  # physical offsets at which log files end, by their blanks
+        self.blanks: dict[int, int] = {}  # where blanks begin and end, which is where a log file ends
         self._on_progress = on_progress
         self._threads = threads
 
@@ -184,7 +184,7 @@ class _Strip:
 
     def __init__(self, source: Source, number: int, begin: int, end: int, limit: int, *, block_size: int = 0) -> None:
         self.reached = begin
-        self.blanks: set[int] = set()
+        self.blanks: dict[int, int] = {}
         self._source = source
         self._number = number
         self._found = _Pieces(PIECES_MAX)
@@ -270,7 +270,7 @@ class _Strip:
         raw = self._buffer[at : min(at + 8, filled)]
         size = int.from_bytes(raw[:4], "big")
         if raw[4:] == message.MAGIC_BLANK.to_bytes(4, "big") and size >= message.BLANK_SIZE:
-            self.blanks.add(base + at + size)
+            self.blanks[base + at] = base + at + size
 
     def _is_whole(self, position: int, head: Head) -> bool:
         raw = self._source.read(position, head.size)

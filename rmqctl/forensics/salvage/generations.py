@@ -3,12 +3,15 @@
 Two logs may have other records at the same offsets: another broker's, or one broker's before and after its store was
 emptied. A *generation* is one of them. Its pieces have the STOREHOST of one broker, and in the order of their offsets
 their store times never fall. Where they overlap, they have the same records. Pieces are taken in the order of their
-store times: in the log of one broker, the offsets then rise, and they fall back where a new log begins.
+store times: in the log of one broker, the offsets then rise, and they fall back where a new log begins. A log that
+begins where the last file of another one ends goes on with it: its broker got another address, or its clock was set
+back.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +19,7 @@ from rmqctl.forensics.salvage.carve import UNKNOWN_TIME, Piece
 from rmqctl.format.message import MIN_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rmqctl.forensics.salvage.sources import Source
 
@@ -73,10 +76,10 @@ def _is_same(one: Piece, later: Piece, sources: Sequence[Source]) -> bool:
     return beside == sources[later.source].read(later.position, _COMPARED)
 
 
-def generations_of(pieces: Sequence[Piece], sources: Sequence[Source]) -> list[Generation]:
+def generations_of(pieces: Sequence[Piece], sources: Sequence[Source], blanks: Mapping[int, int]) -> list[Generation]:
     """Divide pieces into generations, the one with most bytes first.
 
-    Of equal ones, the newest is first.
+    Of equal ones, the newest is first. `blanks` says of the blanks at the ends of log files where they begin and end.
     """
     brokers = _Brokers()
     for piece in pieces:
@@ -93,9 +96,25 @@ def generations_of(pieces: Sequence[Piece], sources: Sequence[Source]) -> list[G
         elif piece.messages or not of_broker:
             of_broker.append(Generation())
             of_broker[-1].add(piece)
-    generations = [one for of_broker in found.values() for one in of_broker]
+    generations = _continued([one for of_broker in found.values() for one in of_broker], blanks)
     generations.sort(key=lambda one: (one.size, one.last_time), reverse=True)
     _add_cut(generations, [piece for piece in pieces if piece.first_time == UNKNOWN_TIME])
+    return generations
+
+
+def _continued(generations: list[Generation], blanks: Mapping[int, int]) -> list[Generation]:
+    whole = [one for one in generations if one.pieces]
+    ends = Counter(blanks.get(one.pieces[-1].end) for one in whole)
+    begins = Counter(one.pieces[0].begin for one in whole)
+    for one in sorted(whole, key=lambda one: one.pieces[0].begin, reverse=True):
+        end = blanks.get(one.pieces[-1].end)
+        later = next((other for other in generations if other.pieces and other.pieces[0].begin == end), None)
+        if later is not None and ends[end] == begins[later.pieces[0].begin] == 1:
+            one.hosts |= later.hosts
+            one.pieces += later.pieces
+            one.heads += later.heads
+            one.size, one.last_time = one.size + later.size, max(one.last_time, later.last_time)
+            generations.remove(later)
     return generations
 
 

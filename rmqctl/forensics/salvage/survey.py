@@ -74,7 +74,7 @@ class Survey:
     ambiguous: int
     nested: int
     block_sizes: Sequence[int]
-    blanks: set[int]
+    blanks: dict[int, int]  # where the blanks at the ends of log files begin and end
     queues: dict[QueueKey, QueueCoverage] = field(default_factory=dict)
 
     @property
@@ -217,7 +217,7 @@ def survey(
     carver = Carver(on_progress, threads)
     for source in sources:
         carver.carve(source)
-    generations = generations_of(carver.pieces, sources)
+    generations = generations_of(carver.pieces, sources, carver.blanks)
     if generation >= max(len(generations), 1):
         raise BadRequest(f"the sources have {counted(len(generations), 'log')}, numbered from 0", path="--generation")
     found = Survey(
@@ -261,7 +261,7 @@ def _fill(found: Survey, pieces: Sequence[Piece]) -> None:
 
 
 def _is_blank(found: Survey, begin: int, end: int) -> bool:
-    return end in found.blanks and begin + 8 <= end and not any(begin < blank < end for blank in found.blanks)
+    return found.blanks.get(begin) == end
 
 
 def _ranges(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:

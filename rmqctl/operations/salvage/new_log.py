@@ -45,6 +45,7 @@ _BODY_SIZE = 32  # bytes of a placeholder's body: room for the code
 _BLANK = struct.Struct(">iI")
 _LONG = struct.Struct(">q")
 _FILE_SIZE_USUAL = 1 << 30
+_PAGE = 4096  # a file of another length was cut, unless blanks say that it is whole
 
 
 def file_size_of(found: Survey, asked: int | None, *, compact: bool) -> int:
@@ -59,8 +60,8 @@ def file_size_of(found: Survey, asked: int | None, *, compact: bool) -> int:
         for number, source in enumerate(found.sources)
         if source.size and begins.get((number, 0), -1) % source.size == 0
     ]
-    blanks = int(np.gcd.reduce(list(found.blanks))) if found.blanks else 0
-    likely = [size for size, _ in Counter(sizes).most_common() if not blanks % size]
+    blanks = int(np.gcd.reduce([*found.blanks.values()])) if found.blanks else 0
+    likely = [size for size, _ in Counter(sizes).most_common() if not (blanks % size if blanks else size % _PAGE)]
     guesses = [asked] if asked else [*likely, blanks, _FILE_SIZE_USUAL]
     for size in guesses:
         if size and (compact or all(run.begin // size == (run.end - 1) // size for run in found.runs)):
@@ -93,7 +94,7 @@ class NewLog:
         with closing(self):
             for run in found.runs:
                 number = numbers.get(previous, NO_HOLE)
-                owed = claims.get(number, deque())
+                owed = claims.get(number, _Claims())
                 after = _first_message(found, run)
                 if owed and compact:
                     at = self._put_claims(at, None, owed, surroundings(before, after, long_topics=True))
@@ -176,7 +177,7 @@ class NewLog:
         self._put(at, _BLANK.pack(left, MAGIC_BLANK))
         return at + left
 
-    def _fill(self, begin: int, end: int, claims: deque[Claim], around: Surroundings, number: int) -> None:
+    def _fill(self, begin: int, end: int, claims: _Claims, around: Surroundings, number: int) -> None:
         """Fill [begin, end), which may be in several files."""
         while begin < end:
             file_begin = begin // self.file_size * self.file_size
@@ -195,18 +196,18 @@ class NewLog:
             begin = part_end
         self.dropped += len(claims)
 
-    def _put_claims(self, at: int, end: int | None, claims: deque[Claim], around: Surroundings) -> int:
+    def _put_claims(self, at: int, end: int | None, claims: _Claims, around: Surroundings) -> int:
         """Write placeholders from `at` on, up to `end` if that is given.
 
         They are taken from `claims`. Returns where they end. Those without room before `end` are left.
         """
         while claims:
-            size = least_size((claims[0],), around) + sign_size(HOLE) + _BODY_SIZE
+            size = least_size((claims.first,), around) + sign_size(HOLE) + _BODY_SIZE
             if end is not None and at + size + max(filler_size_min(around), BLANK_SIZE) > end:
                 break
             if end is None and size > self._room(at):
                 at = self._end_file(at)
-            claim = claims.popleft()
+            claim = claims.take()
             if size > self._room(at):  # no record has such a topic
                 self.dropped += 1
                 continue
@@ -225,13 +226,42 @@ def _decoded(raw: bytes, physical_offset: int) -> Message | None:
     return decoded if isinstance(decoded, Message) else None
 
 
-def _claims_of(found: Survey) -> dict[int, deque[Claim]]:
+class _Claims:
+    """The queue offsets that lack a message in one hole; there can be millions."""
+
+    def __init__(self) -> None:
+        self._ranges: deque[tuple[str, int, range]] = deque()
+
+    def __len__(self) -> int:
+        return sum(len(offsets) for _, _, offsets in self._ranges)
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    @property
+    def first(self) -> Claim:
+        topic, queue_id, offsets = self._ranges[0]
+        return Claim(topic, queue_id, offsets[0])
+
+    def add(self, topic: str, queue_id: int, offsets: range) -> None:
+        if offsets:
+            self._ranges.append((topic, queue_id, offsets))
+
+    def take(self) -> Claim:
+        found = self.first
+        topic, queue_id, offsets = self._ranges.popleft()
+        if len(offsets) > 1:
+            self._ranges.appendleft((topic, queue_id, offsets[1:]))
+        return found
+
+
+def _claims_of(found: Survey) -> dict[int, _Claims]:
     """Return what the queues lack in each hole, but no more than its bytes can hold."""
-    claims: dict[int, deque[Claim]] = {}
+    claims: dict[int, _Claims] = {}
     for (topic, queue_id), queue in found.queues.items():
         for begin, end, number in queue.missing:
             hole_begin, hole_end = found.holes[number]
             most = (hole_end - hole_begin) // message.MIN_SIZE
             offsets = range(begin, min(end, begin + most))
-            claims.setdefault(number, deque()).extend(Claim(topic, queue_id, offset) for offset in offsets)
+            claims.setdefault(number, _Claims()).add(topic, queue_id, offsets)
     return claims

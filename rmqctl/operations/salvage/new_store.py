@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, NoRoom, RmqctlError
+from rmqctl.format.message import MIN_SIZE
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.configuration.names_in_store import queues_in_log
@@ -57,8 +58,9 @@ class Model:
                 self.conf = self.conf._replace(**sizes)
                 self.profile = guess_profile(store) if shows_version(store) else None
                 for name in CONFIG_FILES:
-                    with suppress(OSError):
-                        self.config[name] = store.storage.read_file(store.path.part(CONFIG) / name, CONFIG_SIZE_MAX)
+                    if store.config(name).content is not None:  # no link, and what a broker reads
+                        with suppress(OSError):
+                            self.config[name] = store.storage.read_file(store.path.part(CONFIG) / name, CONFIG_SIZE_MAX)
                 return
 
 
@@ -80,11 +82,13 @@ class NewStore:
     def write(self, found: Survey, *, compact: bool, limit: int) -> NewLog:
         """Write the store. Raises BadRequest, NoRoom and OSError."""
         size = self._conf.commitlog_file_size or 0
-        lost = 0 if compact else sum(end - begin for begin, end in found.holes)
+        missing = sum(end - begin for queue in found.queues.values() for begin, end, _ in queue.missing)
+        lost = MIN_SIZE * missing if compact else sum(end - begin for begin, end in found.holes)
         if lost > limit:
+            hint = "give a higher limit, or leave out the SOURCE from which only a few messages come"
             raise BadRequest(
                 f"placeholders would fill {lost} bytes, more than --placeholders-limit ({limit})",
-                hint="--holes compact leaves the holes out",
+                hint=hint if compact else f"--holes compact leaves the holes out; or {hint}",
             )
         free = self._storage.free_bytes(next(folder for folder in self._root.parents if folder.exists()))
         if found.size + lost + MARGIN > free:

@@ -12,7 +12,7 @@ import click
 from rmqctl.cli.output.render import print_document, print_fields, print_line_of_text, print_table_of, progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import kept, options_in
-from rmqctl.cli.shared.options import LocalPath, output_option, profile_option, scan_options
+from rmqctl.cli.shared.options import LocalPath, is_below, output_option, profile_option, scan_options
 from rmqctl.cli.shared.sizes import SIZE
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode
@@ -123,7 +123,8 @@ def command(sources: tuple[Path, ...], new: Path, asked: SalvageOptions) -> int:
     files = sources_of(sources)
     size = sum(source.size for source in files)
     warmed_up(partial(warm_up, size))
-    remark(f"{counted(len(files), 'file')}; needs at most {memory_of(files) >> 20} MiB of memory")
+    needs = f"{memory_of(files) >> 20} MiB of memory, and 30 MiB more for each 100,000 pieces of logs"
+    remark(f"{counted(len(files), 'file')}; needs at most {needs}")
     with progress(kept("progress_mode"), size, "salvage") as advance:
         found = survey(files, asked.generation, advance, asked.threads)
     written: dict[str, Any] = {"written": False}
@@ -141,14 +142,14 @@ def command(sources: tuple[Path, ...], new: Path, asked: SalvageOptions) -> int:
         _print(document)
     if not found.runs:
         return int(ExitCode.PARTIAL)
-    is_all = not found.holes and found.grades.total() == found.grades["whole"]
+    is_all = len(found.generations) == 1 and not found.holes and found.grades.total() == found.grades["whole"]
     return int(ExitCode.CLEAN if is_all else ExitCode.FINDINGS)
 
 
 def _check_new(new: Path, sources: Sequence[Path]) -> None:
     if new.exists() or new.is_symlink():
         raise BadRequest("already exists", path=str(new), hint="choose a new place: salvage overwrites nothing")
-    if any(new.resolve().is_relative_to(source.resolve()) for source in sources):
+    if any(is_below(new, source) for source in sources):
         raise BadRequest("lies in a SOURCE, which is never written", path=str(new), hint="choose another place")
 
 
@@ -179,6 +180,9 @@ def _print(document: Mapping[str, Any]) -> None:
     state = "are back" if document["written"] else "can be had back"
     where = f" in {document['store']}" if document["written"] else ""
     told = f"; {counted(lost, 'byte')} of the log missing in {counted(len(holes), 'hole')}" if holes else "; no hole"
+    others = sum(row["messages"] for row in document["generations"]) - document["messages"]
+    if len(document["generations"]) > 1:
+        told += f"; {counted(others, 'message')} of other logs left out (--generation)"
     print_line_of_text(f"{counted(document['messages'], 'message')} {state}{where}{told}")
     print()
     print_fields(

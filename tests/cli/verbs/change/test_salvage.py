@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.format.message import MAGIC_V1
 from tests.conftest import Rmqctl, tree_hash
 
 Golden = Callable[[str], Path]
@@ -54,3 +55,30 @@ def test_nothing_found(tmp_path: Path, rmqctl: Rmqctl) -> None:
     (tmp_path / "file").write_bytes(b"x" * 5000)
     result = rmqctl("salvage", tmp_path / "file", "--to", tmp_path / "new", "-o", "json")
     assert (result.code, result.document()["records"], (tmp_path / "new").exists()) == (4, 0, False)
+
+
+def moved(log: bytes) -> bytes:
+    """The same records, of a broker with another address."""
+    data, at = bytearray(log), 0
+    while data[at + 4 : at + 8] == MAGIC_V1.to_bytes(4, "big"):
+        data[at + 64 : at + 68] = bytes((192, 168, 7, 10))  # STOREHOST
+        at += int.from_bytes(data[at : at + 4], "big")
+    return bytes(data)
+
+
+def test_a_log_whose_broker_got_another_address_is_one(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """That of another broker, with other records at the same offsets, is left out, and said."""
+    store, other = golden("497-basic"), tmp_path / "other"
+    first, _, *rest = sorted((store / "commitlog").iterdir())
+    other.write_bytes(moved(first.read_bytes()))
+    for file in rest:
+        file.write_bytes(moved(file.read_bytes()))
+    found = rmqctl("salvage", store, "--to", tmp_path / "new", "--dry-run", "-o", "json")
+    assert (found.code, found.document()["messages"], len(found.document()["generations"])) == (0, 300, 1)
+
+    config = tmp_path / "config"
+    (store / "config").rename(config)
+    (store / "config").symlink_to(config)
+    both = rmqctl("salvage", store, other, "--to", tmp_path / "new")
+    assert (both.code, "of other logs left out" in both.out) == (1, True)
+    assert not (tmp_path / "new" / "config" / "consumerOffset.json").exists()
