@@ -120,7 +120,8 @@ class RemotingClient:
         except ValueError as error:
             raise self._fault(f"the answer to request {int(code)} is not RocketMQ's protocol: {error}") from error
         except OSError as error:
-            raise self._fault(f"request {int(code)} failed: {error.strerror or error}") from error
+            what = "cannot connect" if self._connection is None else f"request {int(code)} failed"
+            raise self._fault(f"{what}: {error.strerror or error}") from error
         if answer.code not in accepted:
             what = f"the broker refused request {int(code)} with code {answer.code}: {_one_line(answer.remark)}"
             raise RequestRefused(answer.code, what, path=str(self.address))

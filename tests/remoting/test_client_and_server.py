@@ -187,7 +187,7 @@ def test_nobody_listens_and_later_somebody_does() -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
     client = RemotingClient(LOOPBACK, port)
-    with pytest.raises(PeerError, match="request 1 failed: Connection refused"):
+    with pytest.raises(PeerError, match="cannot connect: Connection refused"):
         client.invoke(1)
     server = RemotingServer(LOOPBACK, port, HANDLERS)
     server.start()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.message_filter import FilterOptions, filter_options
@@ -33,7 +34,9 @@ from rmqctl.errors import ExitCode, NotConfirmed, Unreadable
 from rmqctl.remoting.address import Address, parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 def _addresses(text: str) -> tuple[Address, ...]:
@@ -164,6 +167,8 @@ def command(
         warmed_up(partial(dump.warm_up, with_lines=False))
         with scan_progress(opened, "send"):
             code = run.send(lambda: run.source.of_store(dump), interruption)
+        if not run.has_found:
+            _check_names(opened, wanted.topics, asked.dead_letters)
         note_unread(opened)
         return ExitCode.PARTIAL if code is ExitCode.CLEAN and (dump.incomplete or opened.partly_read) else code
 
@@ -182,6 +187,18 @@ def _check_usage(store: Path, asked: SendOptions, conditions: FilterOptions, *, 
             raise click.UsageError("lines from stdin are not filtered: give the filters to the `rmqctl dump` before")
     elif asked.receipts.resolve().is_relative_to(store.resolve()):
         raise click.BadParameter("inside the store: choose another place", param_hint="--receipts")
+
+
+def _check_names(store: ReadOnlyStore, topics: Iterable[str], group: str | None) -> None:
+    from rmqctl.store.config.topics import DLQ_PREFIX
+    from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
+    from rmqctl.store.read.topic_names import unknown_topic
+
+    store.list_all()
+    for unknown in filter(None, (unknown_topic(store, topic) for topic in sorted(topics))):
+        remark(f"note: {unknown}")
+    if group and unknown_topic(store, DLQ_PREFIX + group):
+        ConsumerGroups(store).check_group(group)
 
 
 def _lines(interruption: Interruption) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ or with `keep_queue` to the one with the same id.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -142,25 +142,38 @@ class Sender:
         Raises PeerError if a broker cannot be reached, or takes nothing: what has no receipt is sent by the next run.
         """
         with ThreadPoolExecutor(1) as self._thread:  # it sends a group while the next one is made
-            for queue, message in self.placed(messages):
+            for queue, message in self._placed(self._unsent(messages)):
                 self._add(queue, message)
             while self._pending and not self._is_over():
                 self._close(next(iter(self._pending)))
             self._send_group()
             self._send_group()  # waits for the last one
 
-    def placed(self, messages: Iterable[Outgoing]) -> Iterator[tuple[Queue, Outgoing]]:
-        """Yield each message that has no receipt, with its queue; count the others.
+    def count(self, messages: Iterable[Outgoing]) -> None:
+        """Count what would be sent, and find out where to.
 
-        Raises PeerError.
+        Raises PeerError if nobody says where to; the messages are counted all the same.
         """
+        unsent = self._unsent(messages)
+        try:
+            deque(self._placed(unsent), maxlen=0)
+        finally:
+            deque(unsent, maxlen=0)
+
+    def _unsent(self, messages: Iterable[Outgoing]) -> Iterator[Outgoing]:
+        """Count all messages, and yield those that have no receipt."""
         for message in messages:
             if self._is_over():
                 return
             self.tally.selected[message.topic] += message.messages
             if self._receipts.has(message):
                 self.tally.skipped += message.messages
-                continue
+            else:
+                yield message
+
+    def _placed(self, unsent: Iterable[Outgoing]) -> Iterator[tuple[Queue, Outgoing]]:
+        """Yield each message that has a queue; count the others."""
+        for message in unsent:
             place = self._targets.place(message)
             if isinstance(place, str):
                 self.tally.failed[message.topic, place] += message.messages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import io
 import json
 import random
 import zlib
@@ -200,6 +201,20 @@ def test_a_broker_that_takes_nothing_ends_the_run(store: Path, tmp_path: Path, r
         assert "the answer has no place of the messages" in found.err
         assert "may arrive twice" in found.err
     assert rmqctl("send", store, "--to", cluster.address, "--receipts", tmp_path / "receipts", "--yes").code == 4
+
+
+def test_a_dry_run_promises_no_more_than_would_come(
+    store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = ("--to", "127.0.0.1:1", "--receipts", tmp_path / "receipts", "--dry-run")
+    found = rmqctl("send", store, *to)
+    assert (found.code, found.out.split("\n")[0]) == (4, f"{MESSAGES} messages would be sent")
+    assert "127.0.0.1:1: cannot connect: Connection refused (check that a name server" in found.err
+    assert "no file in config/ names the group 'g'" in (found := rmqctl("send", store, *to, "--dead-letters", "g")).err
+    assert found.code == 2
+    assert "topic 'Orders' has no queue" in rmqctl("send", store, *to, "--topic", "Orders").err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"garbage\n")))
+    assert rmqctl("send", "-", *to).code == 4
 
 
 def test_inner_batches_are_sent_unpacked(tmp_path: Path, rmqctl: Rmqctl) -> None:

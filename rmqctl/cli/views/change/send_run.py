@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +57,7 @@ class SendRun:
     """
 
     source: Source  # of this pass over the messages
+    has_found = False  # a message to send, or one that cannot be
 
     def __init__(self, store: Path, asked: SendOptions, key: AccessKey | None, tls: ssl.SSLContext | None) -> None:
         from rmqctl.operations.send.outgoing import Selection
@@ -98,13 +98,14 @@ class SendRun:
                     if is_sent:
                         sender.send(messages())
                     else:
-                        deque(sender.placed(messages()), maxlen=0)
+                        sender.count(messages())
                 except PeerError as error:
                     stopped = str(error)
                 if not is_sent and asked.keep_queue and sender.tally.failed:
                     stopped = stopped or "nothing is sent: --keep-queue wants a queue for each message"
                 if asked.dry_run or stopped:
                     break
+            self.has_found = bool(sender.tally.selected or self.source.unsendable)
             self._print(sender.tally, targets, receipts, stopped)
         return ExitCode.INTERRUPTED if interruption.noted else self._exit_code(sender.tally, stopped)
 
@@ -132,12 +133,11 @@ class SendRun:
         remark(f"{counted(len(in_doubt), 'message')} had no answer and may arrive twice, sent again: {offsets}")
 
     def _exit_code(self, tally: Tally, stopped: str) -> ExitCode:
-        if stopped:
+        if stopped or self.source.unsendable:
             return ExitCode.PARTIAL
         if self._asked.dry_run:
             return ExitCode.FINDINGS if tally.selected.total() > tally.skipped else ExitCode.CLEAN
-        lacks = tally.failed or tally.statuses or self.source.unsendable
-        return ExitCode.PARTIAL if lacks else ExitCode.CLEAN
+        return ExitCode.PARTIAL if tally.failed or tally.statuses else ExitCode.CLEAN
 
     def _print(self, tally: Tally, targets: Targets, receipts: Receipts, stopped: str) -> None:
         failed = tally.failed.total() + self.source.unsendable
