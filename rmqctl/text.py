@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 # a spreadsheet takes a text with one of these first characters for a formula
 FORMULA_SIGNS = ("=", "+", "-", "@")
+SHOWN_NAME_MAX = 40  # characters
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SIZE_STEP = 1024
 
@@ -27,6 +28,11 @@ def size_text(count: int) -> str:
             break
         size /= _SIZE_STEP
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def shortened(name: str) -> str:
+    """Return a name for a table or sentence, at most 43 characters long."""
+    return name if len(name) <= SHOWN_NAME_MAX else f"{name[:SHOWN_NAME_MAX]}..."
 
 
 def part_of(part: int, whole: int, noun: str) -> str:

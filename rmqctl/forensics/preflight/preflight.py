@@ -33,7 +33,7 @@ from rmqctl.store.recovery.replay import KnownRecords
 from rmqctl.store.recovery.simulation import RestartSimulation, can_simulate, can_simulate_group
 from rmqctl.store.rocksdb.message_rows import half_rows
 from rmqctl.store.timer.timer_start import refused_file
-from rmqctl.text import counted, quoted
+from rmqctl.text import counted, quoted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.simulation import RestartOutcome
 
-NAMED, LONG = 5, 40
+NAMED = 5
 
 
 class Problem(NamedTuple):
@@ -272,5 +272,5 @@ def _notes(seen: ReadOnlyStore, restart: RestartOutcome, version: str) -> Iterat
 
 def _some(names: Iterable[str]) -> str:
     every = list(names)
-    shown = (quoted(name if len(name) <= LONG else f"{name[:LONG]}...") for name in every[:NAMED])
+    shown = (quoted(shortened(name)) for name in every[:NAMED])
     return ", ".join(shown) + (f" and {len(every) - NAMED} more" if len(every) > NAMED else "")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.format.columns import Rows
+    from rmqctl.format.message import Damage
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.file_scan import ScanItem
@@ -92,6 +93,7 @@ class LogSpace:
         self._end = log.min_offset
         self.summary = ScanSummary()
         self.blank_bytes = self.damaged_bytes = self.header_bytes = 0
+        self._lengths: list[Damage] = []  # of log files, other than usual
         self.largest: list[Large] = []
         self.first_ms: int | None = None  # the store time of the log's first message
         self.last_ms: int | None = None
@@ -110,6 +112,12 @@ class LogSpace:
     def intervals(self) -> Rows:
         """The counts of messages by store time, with NO_DATE for times out of DATED."""
         return _joined(self._pending_intervals)
+
+    @property
+    def cut(self) -> list[Damage]:
+        """The log files that are longer than usual: what is beyond is not counted."""
+        ends = {file.end for file in self._log.queue.files if file.size < file.size_on_disk}
+        return [one for one in self._lengths if one.physical_offset in ends]
 
     def warm_up(self) -> None:
         """Compile or load the kernels, unless the log is small."""
@@ -150,6 +158,7 @@ class LogSpace:
             self.damaged_bytes += item.size
             return "damaged"
         else:
+            self._lengths += [item] if item.code == "file-length" else []
             return None
         return "records"
 

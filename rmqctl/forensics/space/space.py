@@ -58,9 +58,13 @@ class Space:
         grown = in_log["recordBytes"] + queues.bytes + _index_bytes(self._store)
         return {
             "bytes": files.bytes,
-            "allocatedBytes": files.allocated,
+            "allocatedBytes": files.allocated_parts.total(),
             "parts": parts,
-            "otherParts": [{"path": path, "bytes": size} for path, size in files.others.most_common()],
+            "allocatedParts": dict(files.allocated_parts),
+            "otherParts": [
+                {"path": path, "bytes": files.others[path], "allocatedBytes": size}
+                for path, size in files.allocated_others.most_common()
+            ],
             "commitLog": in_log,
             "unaccounted": files.bytes - sum(in_log.values()) - beside,
             "messages": sum(topic["messages"] for topic in topics),
@@ -108,7 +112,7 @@ class Space:
             rows = [
                 {"topic": name, "queueId": int(group["queue_id"])} | _counts(group) for name, group in self._groups()
             ]
-            return {"queues": sorted(rows, key=lambda row: (row["topic"], row["queueId"]))}
+            return {"queues": sorted(rows, key=lambda row: (-row["bytes"], row["topic"], row["queueId"]))}
         if self._by in _INTERVALS:
             return {f"{self._by}s": [_interval_row(group) for group in self.log.intervals]}
         return {"groups": self._group_rows(topics)} if self._by == "group" else {}

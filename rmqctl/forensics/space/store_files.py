@@ -29,9 +29,10 @@ class StoreFiles:
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
-        self.allocated = 0  # on the disk
         self.parts: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
         self.others: Counter[str] = Counter()
+        self.allocated_parts, self.allocated_others = self.parts.copy(), Counter[str]()
+        """The same, as space on the disk."""
         self.of_topics: Counter[str] = Counter()
         """The bytes of the queues in files, by topic."""
         self._store = store
@@ -47,12 +48,14 @@ class StoreFiles:
         path, storage = self._store.path, self._store.storage.of_disk
         known = [*path.commitlogs, *map(path.part, _FOLDERS), path.root]
         for file in usage_below(storage, known, self._unreadable):
-            self.allocated += file.allocated
             names = storage.display(file.path).split("/")
             part = "commitlog" if str(file.path) in self._log else _FOLDERS.get(names[0], "other")
             self.parts[part] += file.size
+            self.allocated_parts[part] += file.allocated
             if part == "other":
-                self.others[names[0] or str(file.path.parent)] += file.size
+                name = names[0] or str(file.path.parent)
+                self.others[name] += file.size
+                self.allocated_others[name] += file.allocated
             elif names[0] in store_path.QUEUE_PARTS and len(names) > _TOPIC_DEPTH:
                 self.of_topics[names[1]] += file.size
 

@@ -86,6 +86,9 @@ def test_each_byte_of_a_golden_store_is_accounted_for(name: str, tmp_path: Path)
     assert found["unaccounted"] == 0
     assert found["bytes"] == sum(path.stat().st_size for path in files) == sum(found["parts"].values())
     assert found["allocatedBytes"] == sum(path.stat().st_blocks * 512 for path in files)
+    assert found["allocatedBytes"] == sum(found["allocatedParts"].values())
+    for kind, part in (("bytes", "parts"), ("allocatedBytes", "allocatedParts")):
+        assert found[part]["other"] == sum(one[kind] for one in found["otherParts"])
     assert found["parts"]["commitlog"] == sum(path.stat().st_size for path in logs)
     sizes["recordBytes"] = sum(message.size for message in messages)
     assert {key: size for key, size in found["commitLog"].items() if size} == {key: sizes[key] for key in +sizes}
@@ -167,6 +170,24 @@ def test_damage_is_accounted_for(case: str, tmp_path: Path) -> None:
     assert damaged["bytes"] == whole["bytes"]
     lost = whole["commitLog"]["recordBytes"] - damaged["commitLog"]["recordBytes"]
     assert lost == damaged["commitLog"]["damagedBytes"] if "magic" in case else lost == 0
+
+
+def test_people_see_the_largest_first_short_names_and_what_is_not_counted(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    small, large = Record(topic="t" * 120), Record(topic="TRANS_CHECK_MAX_TIME_TOPIC", body=bytes(999))
+    data = encode(small, 0)
+    (root / "commitlog" / f"{0:020d}").write_bytes((data + encode(large, len(data))).ljust(1 << 16, b"\0"))
+    with (root / "sparse").open("wb") as file:
+        file.truncate(1 << 30)
+    found = rmqctl("du", root)
+    topics = [line.split(" ")[0] for line in found.out.split("\n")[4:6]]
+    assert (found.code, topics) == (0, ["TRANS_CHECK_MAX_TIME_TOPIC", f"{'t' * 40}..."])
+    assert "sparse 0 B on disk (1.0 GiB long)" in found.out
+    assert max(map(len, found.out.split("\n")[2:6])) < 100
+    (tmp_path / "broker.conf").write_text("mappedFileSizeCommitLog=1024\n")
+    found = rmqctl("du", root, "--broker-conf", tmp_path / "broker.conf")
+    assert (found.code, "63.0 KiB of 1 log file are not counted" in found.err) == (4, True)
 
 
 def test_a_file_with_two_names_counts_once_and_a_link_out_not_at_all(tmp_path: Path, rmqctl: Rmqctl) -> None:

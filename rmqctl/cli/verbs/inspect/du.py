@@ -22,6 +22,7 @@ from rmqctl.cli.shared.options import (
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.cli.views.inspect.du_view import print_space
 from rmqctl.errors import ExitCode
+from rmqctl.text import counted, size_text
 
 if TYPE_CHECKING:
     from rmqctl.forensics.space.space import By
@@ -82,7 +83,12 @@ def command(store: Path, by: By, output: str, threads: int) -> int:
     else:
         print_space(document, by)
     note_unread(opened)
-    incomplete = opened.partly_read or space.log.summary.incomplete or not opened.path.reads_queues
+    if cut := space.log.cut:
+        size = size_text(sum(damage.size for damage in cut))
+        files = counted(len(cut), "log file")
+        why = "`rmqctl doctor` with the same options says why"
+        remark(f"{size} of {files} are not counted: {cut[0].path}: {cut[0].detail}; {why}")
+    incomplete = bool(cut) or opened.partly_read or space.log.summary.incomplete or not opened.path.reads_queues
     return int(ExitCode.PARTIAL if incomplete else ExitCode.CLEAN)
 
 

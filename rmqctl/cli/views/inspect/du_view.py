@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.render import print_fields, print_line_of_text, print_table
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.text import counted, size_text
+from rmqctl.text import counted, shortened, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ _UNWRITTEN = {
     "headerBytes": "DLedger's headers",
     "unwrittenBytes": "log files, not written yet",
 }
-_PARTS = {"consumequeue": "queues", "index": "index", "config": "config"}
+_PARTS = {"commitlog": "commit log", "consumequeue": "queues", "index": "index", "config": "config"}
 
 
 def print_space(document: Row, by: By) -> None:
@@ -39,7 +39,7 @@ def print_space(document: Row, by: By) -> None:
         print()
         print_line_of_text("expires unread, unless it is consumed before:")
         rows = [
-            [one["group"], _number(one["messages"]), size_text(one["bytes"]), one["deleteTime"]]
+            [shortened(one["group"]), _number(one["messages"]), size_text(one["bytes"]), one["deleteTime"]]
             for one in forecast["unread"][:LOSSES_SHOWN]
         ]
         print_table(["GROUP", "MESSAGES", "BYTES", "AT"], _right(rows, 1, 2))
@@ -50,7 +50,7 @@ def _verdict(document: Row) -> str:
     first = next(iter(document["topics"]), None)
     in_log = document["commitLog"]["recordBytes"]
     if first and in_log:
-        said.append(f"{first['topic']} takes {_percent(first['bytes'], in_log)} of the messages' bytes")
+        said.append(f"{shortened(first['topic'])} takes {_percent(first['bytes'], in_log)} of the messages' bytes")
     growth, forecast = document["bytesPerDay"], document["forecast"]
     a_day = f"{size_text(growth)} a day" if growth is not None else "too short a log to say how much comes in a day"
     if forecast is None:
@@ -68,20 +68,25 @@ def _print_rows(document: Row, by: By) -> None:
     if by == "group":
         heads = ["GROUP", "UNREAD", "BYTES", "SHARE", "RETRIES", "DEAD LETTERS"]
         cells = [
-            [row["group"], *_counts(row, whole), size_text(row["retryBytes"]), size_text(row["deadLetterBytes"])]
+            [
+                shortened(row["group"]),
+                *_counts(row, whole),
+                size_text(row["retryBytes"]),
+                size_text(row["deadLetterBytes"]),
+            ]
             for row in document["groups"]
         ]
         _print_cells(heads, cells, 1, 2, 4, 5)
     elif by == "queue":
-        cells = [[row["topic"], row["queueId"], *_counts(row, whole)] for row in document["queues"]]
+        cells = [[shortened(row["topic"]), row["queueId"], *_counts(row, whole)] for row in document["queues"]]
         _print_cells(["TOPIC", "QUEUE", "MESSAGES", "BYTES", "SHARE"], cells, 1, 2, 3)
     elif by in ("day", "hour"):
         cells = [[_when(row["time"], by), *_counts(row, whole)] for row in document[f"{by}s"]]
         _print_cells([by.upper(), "MESSAGES", "BYTES", "SHARE"], cells, 1, 2)
     else:
-        topics = sorted(document["topics"], key=lambda row: bool(row["system"]))  # keeps the largest first
         cells = [
-            [row["topic"], *_counts(row, whole), row["bytesPerDay"] and size_text(row["bytesPerDay"])] for row in topics
+            [shortened(row["topic"]), *_counts(row, whole), row["bytesPerDay"] and size_text(row["bytesPerDay"])]
+            for row in document["topics"]
         ]
         _print_cells(["TOPIC", "MESSAGES", "BYTES", "SHARE", "A DAY"], cells, 1, 2, 4)
 
@@ -99,26 +104,35 @@ def _print_cells(heads: list[str], cells: list[list[Any]], *numbers: int) -> Non
 
 
 def _rest(document: Row) -> Iterable[tuple[str, str]]:
-    for key, name in _UNWRITTEN.items():
-        if document["commitLog"][key]:
-            yield name, size_text(document["commitLog"][key])
     for key, name in _PARTS.items():
-        yield name, size_text(document["parts"][key])
-    others = [f"{one['path']} {size_text(one['bytes'])}" for one in document["otherParts"] if one["bytes"]]
+        yield name, _on_disk(document["parts"][key], document["allocatedParts"][key])
+        if key == "commitlog":
+            in_log = ((name, document["commitLog"][kind]) for kind, name in _UNWRITTEN.items())
+            yield from ((f"  {name}", size_text(size)) for name, size in in_log if size)
+    others = [
+        f"{shortened(one['path'])} {_on_disk(one['bytes'], one['allocatedBytes'])}"
+        for one in document["otherParts"]
+        if one["bytes"]
+    ]
     if others:
         yield "other", ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED} more" if len(others) > NAMED else "")
     if document["largest"]:
         largest = [
-            f"{size_text(one['size'])} in {one['topic']} at {one['physicalOffset']}"
+            f"{size_text(one['size'])} in {shortened(one['topic'])} at {one['physicalOffset']}"
             for one in document["largest"][:NAMED]
         ]
         yield "largest messages", ", ".join(largest)
     dead = document["deadQueues"]
     if dead:
-        named = ", ".join(f"{row['topic']} {row['queueId']} ({_why_dead(row)})" for row in dead[:NAMED])
+        named = ", ".join(f"{shortened(row['topic'])} {row['queueId']} ({_why_dead(row)})" for row in dead[:NAMED])
         more = f" and {len(dead) - NAMED} more" if len(dead) > NAMED else ""
         yield "dead queues", f"{size_text(sum(row['bytes'] for row in dead))} in {len(dead)}: {named}{more}"
     yield from _forecast_fields(document["forecast"])
+
+
+def _on_disk(size: int, allocated: int) -> str:
+    """Return the length of files, and their space on the disk if they have holes."""
+    return size_text(size) if allocated >= size else f"{size_text(allocated)} on disk ({size_text(size)} long)"
 
 
 def _forecast_fields(forecast: Row | None) -> Iterable[tuple[str, str]]:
