@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqctl.errors import BadRequest
 from rmqctl.format.body.bodies import NO_BODIES, Bodies
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from rmqctl.forensics.message_filter import Filter
     from rmqctl.logfile.column_reader import Columns
 
+T = TypeVar("T")
 Document = dict[str, Any]
 Time = datetime | int  # an int is in ms since 1970; a datetime without time zone is local
 THREADS = 2
@@ -86,7 +88,7 @@ class Store:
     """A store that is open for reading; `open` makes it. Use it as a context manager."""
 
     def __init__(self, store: ReadOnlyStore, threads: int) -> None:
-        self._store = store
+        self._opened, self._is_closed = store, False
         self._name = str(store.path.root)
         self._threads = threads
 
@@ -99,8 +101,20 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close all files of the store."""
-        self._store.close()
+        """Close all files of the store. What reads it raises BadRequest from then on."""
+        self._is_closed = True
+        self._opened.close()
+
+    @property
+    def _store(self) -> ReadOnlyStore:
+        if self._is_closed:
+            raise BadRequest("the store is closed", path=self._name, hint="read it inside of `with`")
+        return self._opened
+
+    def _while_open(self, found: Iterator[T]) -> Iterator[T]:
+        for one in found:
+            yield one
+            _ = self._store  # raises if it was closed meanwhile
 
     def _with_queues(self) -> ReadOnlyStore:
         """Raise LayoutNotSupported if the queues are in RocksDB, and cannot be read."""
@@ -111,7 +125,7 @@ class Store:
     @property
     def problems(self) -> list[str]:
         """What could not be read up to now, in words."""
-        return [f"{damage.path}: {damage.detail}" for damage in self._store.foreign]
+        return [f"{damage.path}: {damage.detail}" for damage in self._opened.foreign]
 
     def messages(
         self,
@@ -123,13 +137,17 @@ class Store:
         """Yield the messages that meet all conditions, in the order of the log.
 
         `key` is one of KEYS, or the UNIQ_KEY. `since` and `until` are store times, both included. The log is scanned
-        from the first file that can have such a time.
+        from the first file that can have such a time. Raises BadRequest if one is no time.
         """
-        from rmqctl.forensics.dump import Dump
         from rmqctl.forensics.message_filter import Filter
 
         topics = frozenset() if topic is None else frozenset({topic})
         wanted = Filter(topics=topics, key=key, since=_ms(since), until=_ms(until))
+        return self._while_open(self._messages(wanted))
+
+    def _messages(self, wanted: Filter) -> Iterator[Message]:
+        from rmqctl.forensics.dump import Dump
+
         dump = Dump(self._store, wanted, on_damage=lambda _: None, threads=self._threads)
         dump.warm_up(with_lines=False)
         for item in dump.scan(lambda run: [_message(run.message(row)) for row in wanted.rows(run).tolist()]):
@@ -152,7 +170,7 @@ class Store:
         known = {name: MESSAGE_COLUMNS[name] for name in (*ARROW_COLUMNS, "path", "bodyText", "tagsCode")}
         names = list(ARROW_COLUMNS) if columns is None else chosen(known, ",".join(columns))
         schema = arrow_schema(known, names)
-        return pa.RecordBatchReader.from_batches(schema, self._batches(names, schema))
+        return pa.RecordBatchReader.from_batches(schema, self._while_open(self._batches(names, schema)))
 
     def _batches(self, names: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -245,7 +263,11 @@ def _question(kind: Any, asked: dict[str, Any]) -> Any:
 
 
 def _ms(when: Time | None) -> int | None:
-    return round(when.timestamp() * 1000) if isinstance(when, datetime) else when
+    if isinstance(when, datetime):
+        return round(when.timestamp() * 1000)
+    if not (when is None or isinstance(when, int)):
+        raise BadRequest(f"{when!r} is no time", hint="give a datetime, or an int of ms since 1970")
+    return when
 
 
 def _message(found: Record) -> Message:

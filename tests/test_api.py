@@ -69,7 +69,15 @@ def test_documents_are_those_of_the_verbs(tmp_path: Path, rmqctl: Rmqctl) -> Non
             store.query(topic="orders")
         with pytest.raises(BadRequest, match="no condition 'kee'"):
             store.trace(kee="x")
+        with pytest.raises(BadRequest, match="'2026-11-21' is no time"):
+            store.messages(since="2026-11-21")  # type: ignore[arg-type]
+        left = store.messages()
+        assert next(left)
         assert store.problems == []
+    for late in (lambda: next(left), store.lag, lambda: next(store.messages()), lambda: store.to_arrow().read_all()):
+        with pytest.raises(BadRequest, match="the store is closed"):
+            late()
+    assert store.problems == []
     wanted = {"verify": printed("verify", root, "--level", "2"), "lag": printed("lag", root)}
     wanted["query"] = printed("query", root, "--topic", "orders", "--key", key, "--body", "utf8")
     wanted["trace"] = printed("trace", root, "--key", key)
