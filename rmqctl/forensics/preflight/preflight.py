@@ -102,21 +102,29 @@ class _Scan:
 
 
 def preflight(
-    store: ReadOnlyStore, conf: BrokerConf, names: Mapping[str, int], version: str, threads: int
+    store: ReadOnlyStore,
+    conf: BrokerConf,
+    names: Mapping[str, int],
+    version: str,
+    threads: int,
+    *,
+    source: ReadOnlyStore | None = None,
 ) -> Preflight:
     """Return what a broker of `version`, one of VERSIONS, makes of the store.
 
     `conf` is its broker.conf, or BrokerConf() for the settings that fit the store; `names` are the names in it with
-    their lines. Raises OSError.
+    their lines. `source` is what the store was written from, if it was: its queues tell what consumers get now. Raises
+    OSError.
     """
     seen, hidden = seen_by(store, conf, version)
     scan = _Scan(seen, version)
     restart = scan.run(seen, threads)
     restart = replace(restart, refused=restart.refused or _refused_part(seen, version))
+    gets_ready = restart.refused is None and restart.hangs is None
     problems = [
         *_of_start(restart, version),
         *_of_records(scan.unknown, version),
-        *(_of_queues(store, restart, hidden, version) if restart.refused is None and restart.hangs is None else ()),
+        *(_of_queues(store, source or store, restart, hidden, version) if gets_ready else ()),
         *_of_parts(store, version, scan.last_ms),
         *_of_config(store, hidden, version),
         *_of_names(names, version),
@@ -162,14 +170,14 @@ def _of_records(unknown: Mapping[str, int], version: str) -> Iterator[Problem]:
 
 
 def _of_queues(
-    store: ReadOnlyStore, restart: RestartOutcome, hidden: frozenset[str], version: str
+    store: ReadOnlyStore, source: ReadOnlyStore, restart: RestartOutcome, hidden: frozenset[str], version: str
 ) -> Iterator[Problem]:
-    """Compare what the queues serve now with what they serve after the start."""
+    """Compare what the queues of `source` serve now with what the start serves."""
     after = {(queue.topic, queue.queue_id): queue for queue in restart.queues}
     knows_batches = start_rules(version).has_batch_queues
     unread: dict[str, dict[QueueKey, int]] = {}
-    for key, queue in store.queues.items():
-        low, high = queue.min_and_max(store.commit_log.min_offset)
+    for key, queue in source.queues.items():
+        low, high = queue.min_and_max(source.commit_log.min_offset)
         queue.queue.close()
         is_batch = isinstance(queue, BatchConsumeQueue)
         is_read = (knows_batches or not is_batch) and restart.start_file is not None  # else there is no log

@@ -3,7 +3,8 @@
 The log gets ordinary files of the size that the broker reads (`RelaidLog`), the queues become files with the same
 units, led to where the records are now, the configuration becomes the JSON files of what the source's broker reads, and
 the index is built anew by the rules of the version. So queue offsets and the positions of groups stay. Queues in
-RocksDB are not written: `abort` and a missing checkpoint let the broker's first start fill its database.
+RocksDB are not written: `abort`, a missing checkpoint and the LOCK of a database that is gone let the broker's first
+start fill it.
 """
 
 from __future__ import annotations
@@ -202,7 +203,8 @@ class Converter:
 
     def _write_state(self) -> None:
         if self._in_rocksdb:
-            self._storage.replace_file(self._root / store_path.ABORT, b"")
+            for name in (store_path.ABORT, f"{store_path.CONSUMEQUEUE}/{store_path.SIGN_OF_DATABASE}"):
+                self._storage.replace_file(self._root / name, b"")
             return
         time_ms, end = self._log.last_ms, self._log.end if number_of(self._version) >= (5,) else 0
         raw = CHECKPOINT.struct.pack(*Checkpoint(time_ms, time_ms, time_ms, end, end, end))

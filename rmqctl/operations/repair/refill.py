@@ -17,7 +17,15 @@ from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RebuildTimers, RefillQueues, Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
-from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, QUEUE_PARTS, Layout
+from rmqctl.store.config.store_path import (
+    ABORT,
+    CHECKPOINT,
+    CONSUMEQUEUE,
+    INDEX,
+    QUEUE_PARTS,
+    SIGN_OF_DATABASE,
+    Layout,
+)
 from rmqctl.store.journal.changes import Delete, Install
 from rmqctl.store.read.consumers.timer_check import has_timer
 from rmqctl.store.recovery.rules import Mode
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.simulation import RestartOutcome
 
-_SIGN = "LOCK"  # shows that the queues are in RocksDB; a broker locks the file, whatever it has
 _MADE_BY_START = (INDEX, CHECKPOINT, ABORT)
 
 
@@ -110,7 +117,7 @@ def _check_keeps_all(store: ReadOnlyStore, steps: tuple[Step, ...], plan: Repair
 def refill_changes(store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
     """Yield the changes of the step RefillQueues. Raises OSError."""
     there, folder = store.storage.of_disk, store.path.queue_database_folder
-    of_database, sign = store.path.database_files, f"{folder}/{_SIGN}"
+    of_database, sign = store.path.database_files, f"{folder}/{SIGN_OF_DATABASE}"
     all_files = [entry.name for entry in there.listing(store.path.part(folder))]
     names = [f"{folder}/{name}" for name in (of_database if store.path.layout is Layout.COMBINED else all_files)]
     for name in (*names, CHECKPOINT):

@@ -58,6 +58,7 @@ BROKER_CONF = "broker.conf"  # in a store that `rmqctl extract` wrote: its file 
 SINGLE_FILES = (CHECKPOINT, ABORT, ABORT_BAK, EPOCH_FILE, LOCK)
 SIGN_OF_5_4 = "rocksdbstore"  # each start of a 5.4 broker creates this folder
 ROCKSDB_FOLDER = "consumequeue_rocksdb"  # useSeparateStorePathForRocksdbCQ
+SIGN_OF_DATABASE = "LOCK"  # what is left of a database for the next start to fill; a broker locks the file anyway
 KV_FOLDER = "kvStore"  # with popConsumerKVServiceInit
 AUTH_DATABASES = ("users", "acls")  # in config/
 SIGNS_OF_5 = {  # and the first versions that write them

@@ -54,6 +54,18 @@ def test_a_store_of_dledger_becomes_an_ordinary_one(tmp_path: Path, rmqctl: Rmqc
     assert not list(new.glob("dledger-*"))
 
 
+def test_queues_go_to_rocksdb_and_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, new, back = unpack("broker-497", tmp_path), tmp_path / "new", tmp_path / "back"
+    in_rocksdb = f"{SMALL}storeType=defaultRocksDB\n"
+    said = converted(rmqctl, root, new, f"{in_rocksdb}commitLogRecoverMaxNum=13\n", "5.5.0")
+    assert "the first start of the broker fills the queues in RocksDB" in said
+    assert "start the broker, and it fills the queues" in rmqctl("doctor", new, "--broker-conf", f"{new}.conf").out
+    converted(rmqctl, new, back, SMALL, "4.9.7")  # the broker never ran
+    assert rmqctl("verify", back, "--broker-conf", f"{back}.conf").code == 0
+    said = converted(rmqctl, root, tmp_path / "short", in_rocksdb, "5.5.0", code=1)
+    assert "queues-unread: 496 messages" in said
+
+
 def test_what_is_refused_leaves_nothing(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root, new = unpack("497-basic", tmp_path), tmp_path / "new"
     tiny = LARGE.replace("131072", "1000")

@@ -91,12 +91,12 @@ def command(store: Path, version: str, new: Path | None, output: str, threads: i
     opened = open_store(store, conf=BrokerConf(commitlog_paths=() if is_here else conf.commitlog_paths))
     kernels = (scan, dispatch_scan) if new is None else (scan, dispatch_scan, cq_unit_build, index_build)
     warmed_up(partial(warm_up, *kernels, size=opened.allocated))
-    converted = None
+    converted, source = None, opened
     if new is not None:
         converted = _converted(opened, new, version, conf, threads)
         store, opened = new, open_store(new, conf=BrokerConf())
     with opened.storage.keeping_small_files(), scan_progress(opened, "preflight"):
-        found = preflight(opened, conf, {} if said is None else said.first_lines(), version, threads)
+        found = preflight(opened, conf, {} if said is None else said.first_lines(), version, threads, source=source)
     problems = [
         {"code": one.code, "summary": one.summary, "count": one.number, "next": _next(one.code, store, version)}
         for one in found.problems
@@ -109,6 +109,8 @@ def command(store: Path, version: str, new: Path | None, output: str, threads: i
             print_line_of_text(f"{store}: {counted(converted.messages, 'message')} written for {version}")
             for line in converted.not_kept:
                 print_line_of_text(f"not kept: {line}")
+            if opened.path.is_refilled:
+                print_line_of_text("the first start of the broker fills the queues in RocksDB from the log")
         _print(found, problems)
     note_unread(opened)
     if opened.lock_holder() is not None:
