@@ -135,8 +135,11 @@ class Extraction:
         """Create the store `new`, and return the bytes of its files.
 
         If this fails, `new` is removed. Raises BadRequest if it exists, OSError, and ChangeFailed if messages of the
-        source changed since `select`.
+        source changed since `select`, or if a path to redact is in no body.
         """
+        if missing := self.redaction.in_no_body:
+            hint = "are capitals and points right? `rmqctl dump --body utf8` shows the bodies"
+            raise ChangeFailed(f"{', '.join(missing)}: in no body; nothing was written", hint=hint)
         storage = WritableStorage(new)
         if storage.entry(new).kind is not Kind.MISSING:
             raise BadRequest("already exists", path=str(new), hint="give the path of a new folder")
@@ -181,7 +184,7 @@ class Extraction:
             self._source, replace(self._wanted, to_offset=limit), on_damage=lambda _: None, threads=self._threads
         )
         count = 0
-        self.redaction.notes.clear()
+        self.redaction.start_anew()
         for message in self._messages(again):
             count += 1
             log.append(places.of(message))

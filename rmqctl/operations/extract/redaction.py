@@ -65,19 +65,32 @@ _INNER_HEAD, _SHORT = struct.Struct(">iiiii"), struct.Struct(">h")  # size, magi
 class Redaction:
     """Redacts messages by a random `key`; `what` has body, properties and json:PATH.
 
-    `notes` counts the bodies that were redacted whole because they could not be read, by the reason. Raises ValueError
-    if a word of `what` is none of these.
+    `notes` counts the bodies that were redacted whole because they could not be read, by the reason; `values` counts
+    the redacted values, by the word of `what`. Raises ValueError if a word of `what` is none of these.
     """
 
     def __init__(self, what: Sequence[str], key: bytes) -> None:
         self._key = key
-        self._paths = [word.removeprefix("json:").split(".") for word in what if word.startswith("json:")]
+        self._paths = {word: word.removeprefix("json:").split(".") for word in what if word.startswith("json:")}
         self._properties = "properties" in what
         self._whole = "body" in what
         self.notes: Counter[str] = Counter()
+        self.values: Counter[str] = Counter(dict.fromkeys(what, 0))
+        self._sought: set[str] = set()  # of `what`, the paths that a JSON body was asked for
+        self._found: set[str] = set()  # those that led to something
         for word in what:
             if word not in ("body", "properties") and not re.fullmatch(r"json:[^.]+(\.[^.]+)*", word):
                 raise ValueError(f"{word!r} is none of body, properties and json:PATH (as in json:customer.email)")
+
+    @property
+    def in_no_body(self) -> list[str]:
+        """The words of `what` whose path no JSON body has, if there was one."""
+        return sorted(self._sought - self._found)
+
+    def start_anew(self) -> None:
+        """Forget what was counted."""
+        self.notes.clear()
+        self.values = Counter(dict.fromkeys(self.values, 0))
 
     def of(self, message: Message) -> Message:
         """Return the message with redacted body and properties, but its old checksum."""
@@ -113,24 +126,34 @@ class Redaction:
         try:
             bounded_json.loads(text, JSON_SIGNS_MAX)
         except ValueError:
-            if not self._whole:
+            if self._whole:
+                self.values["body"] += 1
+            else:
                 self.notes["are not JSON"] += 1
             return self.hashed(plain)
         if self._whole:
+            self.values["body"] += 1
             begin, end = _WRAPPED.get(text.lstrip()[:1], ("", ""))
             room = len(plain) - len(begin) - len(end)
             if begin and room > 0:
                 return begin.encode() + self.hashed(plain)[:room] + end.encode()
-        for path in [[]] if self._whole else self._paths:
-            text = self._at(text, path)
+            return self._at(text, [])[0].encode("latin-1")
+        for word, path in self._paths.items():
+            text, found, changed = self._at(text, path)
+            self._sought.add(word)
+            self._found |= {word} if found else set()
+            self.values[word] += changed
         return text.encode("latin-1")
 
-    def _at(self, text: str, path: list[str]) -> str:
-        pieces, done = [], 0
+    def _at(self, text: str, path: list[str]) -> tuple[str, int, int]:
+        """Return the redacted text, the number of values at `path`, and of changed ones."""
+        pieces, done, found, changed = [], 0, 0, 0
         for start, end in _spans(text, _skip(text, 0), path):
-            pieces += [text[done:start], self._leaf(text[start:end])]
+            leaf = self._leaf(text[start:end])
+            found, changed = found + 1, changed + (leaf != text[start:end])
+            pieces += [text[done:start], leaf]
             done = end
-        return "".join([*pieces, text[done:]])
+        return "".join([*pieces, text[done:]]), found, changed
 
     def _leaf(self, text: str) -> str:
         if text.startswith('"'):
@@ -155,6 +178,7 @@ class Redaction:
             return pair
         blank = properties.KEY_SEPARATOR.encode()
         words = value.split(blank) if name == properties.KEYS.encode() else [value]
+        self.values["properties"] += 1
         return name + separator + blank.join(map(self.hashed, words))
 
     def _inner_batch(self, body: bytes) -> bytes:

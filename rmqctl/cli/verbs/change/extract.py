@@ -23,11 +23,10 @@ from rmqctl.cli.shared.options import (
     scan_progress,
     store_argument,
 )
-from rmqctl.cli.shared.sizes import shown_size
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode, outcome
 from rmqctl.store.config.topics import TIMER_TOPIC
-from rmqctl.text import counted, quoted
+from rmqctl.text import counted, quoted, size_text
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage
@@ -93,9 +92,10 @@ def command(
     are not redacted, and neither is what one part says of another: a key that is also in a body needs both.
 
     Damage in STORE is reported on stderr and left out; extract then exits with 1. If no message is selected, NEW is not
-    created, and the exit code is 4.
+    created, and the exit code is 4; the same if a json:PATH is in no body.
     """
     from rmqctl.operations.extract.extract import Extraction
+    from rmqctl.store.read.topic_names import unknown_topic
 
     wanted = conditions.filter()
     if Path(os.path.realpath(new)).is_relative_to(os.path.realpath(store)):
@@ -122,12 +122,14 @@ def command(
     for damage in damages:
         remark(f"damage: {damage.code} at {damage.physical_offset}, {damage.size} bytes: {damage.detail}; left out")
     note_unread(opened)
+    for unknown in filter(None, (unknown_topic(opened, topic) for topic in sorted(wanted.topics))):
+        remark(f"note: {unknown}")
     document = _document(extraction, size)
     if output == "json":
         print_document("extract", {"store": str(store), "destination": str(new)} | document)
     elif selected.messages:
         what = f"{counted(selected.messages, 'message')} of {counted(len(selected.topics), 'topic')}"
-        print_line_of_text(f"{what} in {quoted(new)}, {shown_size(size)}")
+        print_line_of_text(f"{what} in {quoted(new)}, {size_text(size)}")
         print_line_of_text(f"look into it: rmqctl info {quoted(new)}; rmqctl dump {quoted(new)} --body utf8")
         print_line_of_text(
             f"serve it: add {quoted(new / 'broker.conf')} to the broker.conf of a broker on a copy of it"
@@ -154,4 +156,5 @@ def _document(extraction: Extraction, size: int) -> dict[str, Any]:
         "bytes": size,
         "topics": [{"topic": topic, "messages": count} for topic, count in sorted(selected.topics.items())],
         "leftOutMessages": selected.impossible,
+        "redacted": [{"what": what, "values": count} for what, count in extraction.redaction.values.items()],
     }

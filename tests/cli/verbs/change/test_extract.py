@@ -77,6 +77,22 @@ def test_nothing_redacted_is_left(golden: Golden, tmp_path: Path, rmqctl: Rmqctl
     assert rmqctl("query", new, "--topic", topic, "--key", key, "-o", "jsonl").rows()
 
 
+def test_redacted_values_are_counted_and_a_path_in_no_body_is_an_error(
+    golden: Golden, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    source, new = golden("broker-497"), tmp_path / "new"
+    of_orders = ("extract", source, new, "--topic", "orders", "-o", "json")
+    wrong = rmqctl(*of_orders, "--redact", "json:order", "--redact", "json:Order")
+    assert wrong.code == 4
+    assert "json:Order: in no body" in wrong.err
+    assert not new.exists()
+    found = rmqctl(*of_orders, "--redact", "json:order", "--redact", "properties").document()
+    assert [(row["what"], row["values"] > 1000) for row in found["redacted"]] == [
+        ("json:order", True),
+        ("properties", True),
+    ]
+
+
 def test_groups_go_on_where_they_were(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
     source = golden("broker-497")
     offsets = {"offsetTable": {"orders@billing": {"0": 20, "1": 0, "2": 7, "3": 1000}, "events@billing": {"0": 1}}}
@@ -97,6 +113,7 @@ def test_what_is_refused_leaves_nothing(golden: Golden, tmp_path: Path, rmqctl: 
     assert rmqctl("extract", source, new, "--key", "nobody").code == 4
     assert rmqctl("extract", source, new, "--redact", "heads").code == 2
     assert rmqctl("extract", source, source / "new").code == 2
+    assert "note: topic 'ordres' has no queue" in rmqctl("extract", source, new, "--topic", "ordres").err
     assert not new.exists()
     new.mkdir()
     assert rmqctl("extract", source, new).code == 2
