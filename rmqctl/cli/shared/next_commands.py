@@ -68,11 +68,10 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "rmqctl verify STORE --level 1": ("file-overlap", "foreign-file", "unreadable"),
     "rmqctl verify STORE --follow-links": ("link-not-followed",),
-    "rmqctl doctor STORE --broker-version VERSION": ("target-refuses",),
-    "rmqctl recover STORE --broker-version VERSION --dry-run": ("target-hangs", "target-loses", "queues-unread"),
+    "rmqctl recover STORE --broker-version VERSION --dry-run": ("target-hangs", "target-loses"),
     "rmqctl dump STORE --body base64 -o jsonl > FILE": ("records-unknown",),
     "rmqctl preflight STORE --to VERSION --convert NEW": (
-        "queue-database-unread", "config-database-unread", "dledger-unread",
+        "target-refuses", "queues-unread", "queue-database-unread", "config-database-unread", "dledger-unread",
     ),
     "rmqctl queue STORE --timer": ("timers-unread",),
     "rmqctl trace STORE --unresolved": ("half-messages-unread",),

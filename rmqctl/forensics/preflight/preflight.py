@@ -52,6 +52,7 @@ class Problem(NamedTuple):
     code: str  # for `explain`
     summary: str
     number: int = 0  # of messages, offsets or names
+    line: int = 0  # of broker.conf, from 1
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,8 @@ def _of_names(names: Mapping[str, int], version: str) -> Iterator[Problem]:
         if not is_known(name, version):
             known = versions_of(name)
             what = f"known to {known}" if known else "no version from 4.1.0 on knows it"
-            yield Problem("option-unknown", f"line {line} of broker.conf: {version} ignores {quoted(name)} ({what})", 1)
+            summary = f"line {line} of broker.conf: {version} ignores {quoted(name)} ({what})"
+            yield Problem("option-unknown", summary, 1, line)
 
 
 def _notes(seen: ReadOnlyStore, restart: RestartOutcome, version: str) -> Iterator[str]:

@@ -30,7 +30,9 @@ OF_PREFLIGHT = {
     "queues-unread": Explanation(
         "Consumers get messages of these queues now, and would not after the start: the queues are cut, or not filled "
         "again.",
-        "`rmqctl recover STORE --broker-version VERSION --dry-run` builds what the queues lack before the start.",
+        f"{_CONVERT} If NEW lacks them, too, broker.conf does: a start of 5.4 and later fills queues in RocksDB from "
+        "the last 10 log files, or as many as commitLogRecoverMaxNum says, and light queues need enableLmq=true and "
+        "enableMultiDispatch=true.",
     ),
     "batch-queues-unread": Explanation(
         "The queues in batchconsumequeue/ are for topics with queue.type=BatchCQ (5.0 and later). An older version "

@@ -68,9 +68,20 @@ def test_broker_conf_is_that_of_the_new_broker(tmp_path: Path, rmqctl: Rmqctl) -
     starts, codes, text = said(f"{QUEUES}{LOG}\ntimerWheelEnable=true\nflushDiskTyp=x\n")
     assert (starts, codes) == (True, ["option-unknown", "option-unknown"])
     assert "line 5 of broker.conf: 4.9.7 ignores timerWheelEnable (known to 5.0.0 and later)" in text
-    assert said(QUEUES)[:2] == (False, ["target-refuses"])  # the default of 1 GiB
+    assert f"remove line 5 of {conf}" in text
+    starts, codes, text = said(QUEUES)  # the default of 1 GiB
+    assert (starts, codes) == (False, ["target-refuses"])
+    assert f"--broker-conf {conf} --convert {root}-4.9.7" in text
     assert said(QUEUES + LOG, "4.5.1")[:2] == (False, ["target-refuses", "option-unknown", "option-unknown"])
     assert said(QUEUES + LOG + "storeType=defaultRocksDB\n", "5.5.0")[1] == ["queues-unread"]
+
+
+def test_a_broker_conf_of_another_store_is_noted(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, conf = unpack("497-basic", tmp_path), tmp_path / "broker.conf"
+    conf.write_text(f"{QUEUES}{LOG}storePathRootDir=/elsewhere\nstorePathCommitLog=/elsewhere/log\n")
+    noted = rmqctl("preflight", root, "--to", "4.9.7", "--broker-conf", conf).err
+    assert "storePathRootDir is /elsewhere, but STORE is used" in noted
+    assert "the log is that of storePathCommitLog" in noted
 
 
 def test_names_of_broker_conf() -> None:

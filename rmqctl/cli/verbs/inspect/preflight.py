@@ -16,6 +16,7 @@ from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import (
     VERSION,
     LocalPath,
+    conf_of,
     note_unread,
     open_store,
     output_option,
@@ -28,7 +29,7 @@ from rmqctl.errors import outcome
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
-    from rmqctl.forensics.preflight.preflight import Preflight
+    from rmqctl.forensics.preflight.preflight import Preflight, Problem
     from rmqctl.operations.convert.conversion import Conversion
     from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -95,11 +96,12 @@ def command(store: Path, version: str, new: Path | None, output: str, threads: i
     if new is not None:
         converted = _converted(opened, new, version, conf, threads)
         store, opened = new, open_store(new, conf=BrokerConf())
+    conf = conf_of(store, kept("broker_conf"))  # the same, with a note if it names another store
     with opened.storage.keeping_small_files(), scan_progress(opened, "preflight"):
         found = preflight(opened, conf, {} if said is None else said.first_lines(), version, threads, source=source)
+    next_of = partial(_next, store=store, version=version, is_new=new is not None)
     problems = [
-        {"code": one.code, "summary": one.summary, "count": one.number, "next": _next(one.code, store, version)}
-        for one in found.problems
+        {"code": one.code, "summary": one.summary, "count": one.number, "next": next_of(one)} for one in found.problems
     ]
     if output == "json":
         made = {"converted": converted.to_json()} if converted is not None else {}
@@ -131,11 +133,16 @@ def _converted(opened: ReadOnlyStore, new: Path, version: str, conf: BrokerConf,
         return Converter(opened, target, version, conf).run(threads)
 
 
-def _next(code: str, store: Path, version: str) -> str:
-    conf = kept("broker_conf")
+def _next(problem: Problem, *, store: Path, version: str, is_new: bool) -> str:
+    conf, command = kept("broker_conf"), NEXT_COMMANDS[problem.code]
+    if problem.line:
+        return f"remove line {problem.line} of {quoted(conf)}"
+    if is_new and "--convert" in command:  # it was written for this broker
+        return f"rmqctl explain {problem.code}"
     words = {"STORE": quoted(store), "VERSION": version, "NEW": quoted(f"{str(store).rstrip('/')}-{version}")}
-    words["FILE"] = quoted(conf) if conf is not None else "FILE"
-    return " ".join(words.get(word, word) for word in NEXT_COMMANDS[code].split(" "))
+    if conf is not None:
+        words["VERSION"] += f" --broker-conf {quoted(conf)}"  # it is that of the broker of this version
+    return " ".join(words.get(word, word) for word in command.split(" "))
 
 
 def _print(found: Preflight, problems: list[dict[str, Any]]) -> None:
