@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.format.message import Message
@@ -26,7 +26,7 @@ def redacted(body: bytes, *what: str, sys_flag: int = 0, raw: bytes = b"") -> Me
     return Redaction(what, KEY).of(plain)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(JSON, st.booleans())
 def test_json_stays_json(value: object, ascii_only: bool) -> None:
     body = json.dumps({"a": value, "b": "keep"}, ensure_ascii=ascii_only).encode(errors="replace")
