@@ -50,6 +50,7 @@ _LIGHT_OFFSETS = (properties.INNER_MULTI_QUEUE_OFFSET + properties.NAME_VALUE_SE
 BLANK_SIZE = 8
 # PREPAREDTRANSACTIONOFFSET of placeholders (operations/placeholder/record.py): no broker and no client reads this field
 PLACEHOLDER_SIGN = int.from_bytes(b"RMQCTL\0\0", "big")
+ERASED = "erased"  # the code of a record that `erase` wrote
 
 
 def _head(born_host: int, store_host: int) -> Layout:

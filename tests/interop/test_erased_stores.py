@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.operations.placeholder.record import ERASED, NAME
+from rmqctl.format.message import ERASED
+from rmqctl.operations.placeholder.record import NAME
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
 from tests.interop.readings import sizes

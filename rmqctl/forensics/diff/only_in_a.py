@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rmqctl.forensics.dump import Dump, Row
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.format.body.bodies import NO_BODIES, Bodies
-from rmqctl.format.message import placeholder_code
+from rmqctl.format.message import ERASED, placeholder_code
 from rmqctl.format.properties import UNIQ_KEY
 
 if TYPE_CHECKING:
@@ -29,18 +29,25 @@ class OnlyInA:
     def __init__(self, a: ReadOnlyStore, b: ReadOnlyStore, ranges: Sequence[Range], bodies: Bodies) -> None:
         self._stores, self._ranges, self._bodies = (a, b), ranges, bodies
         self.placeholders = 0  # of A
+        self.erased: list[int] = []  # physical offsets of messages that `rmqctl erase` erased in B
         self.damaged = 0  # places of A: what it had there is not known
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the messages, as dump's. Raises OSError."""
         of_a, of_b = self._stores
-        known = {hash(_identity(row)) for one in self._ranges for row in self._dump(of_b, one, NO_BODIES).rows()}
+        known, erased = set[int](), set[int]()
+        for row in (row for one in self._ranges for row in self._dump(of_b, one, NO_BODIES).rows()):
+            known.add(hash(_identity(row)))
+            if placeholder_code(row["preparedTransactionOffset"], row["properties"]) == ERASED:
+                erased.add(row["physicalOffset"])
         for one in self._ranges:
             dump = self._dump(of_a, one, self._bodies)
             for row in dump.rows():
                 if placeholder_code(row["preparedTransactionOffset"], row["properties"]) is not None:
                     self.placeholders += 1
                 elif hash(_identity(row)) not in known:
+                    if row["physicalOffset"] in erased:
+                        self.erased.append(row["physicalOffset"])
                     yield row
             self.damaged += dump.damages
 

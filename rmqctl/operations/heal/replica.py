@@ -11,11 +11,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import AnotherLog
-from rmqctl.format.message import PLACEHOLDER_SIGN, Blank, Damage, Message
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.system.remote_storage import storage_of
+from rmqctl.operations.placeholder.record import is_erased
 from rmqctl.store.read.commit_log import CommitLog, message_of
 
 if TYPE_CHECKING:
@@ -101,7 +102,9 @@ class Replica:
             theirs = self.log.at(item.physical_offset)
             if theirs == item:
                 common += 1
-            elif item.prepared_transaction_offset == PLACEHOLDER_SIGN:
+            elif is_erased(item):
+                continue
+            elif item.placeholder is not None:
                 begin = item.physical_offset if item.physical_offset != last else begin
                 self.replaced[begin] = last = item.end
             elif isinstance(theirs, Message) and self._differs_in_bits(item, theirs):

@@ -59,6 +59,7 @@ from rmqctl.format.encode import (
     topic_field,
 )
 from rmqctl.format.message import (
+    ERASED,
     HEADS,
     HOST_V4,
     MAGIC_V1,
@@ -87,7 +88,6 @@ _OF_THE_BODY = COMPRESSED | COMPRESSION_TYPE_MASK | NEED_UNWRAP | INNER_BATCH
 _V6_MASK = BORNHOST_V6 | STOREHOST_V6
 _FIELDS_OF_HEAD = Message._fields.index("body")
 _SHORT = struct.Struct(">h")
-ERASED = "erased"  # the code of a record that `erase` wrote
 # what brokers and their delay, timer, transaction and POP services read from a stored message
 _READ_BY_BROKERS = frozenset({
     b"DELAY", b"REAL_TOPIC", b"REAL_QID", b"PGROUP", b"TRAN_MSG", b"TRANSACTION_CHECK_TIMES",
@@ -193,6 +193,14 @@ def erased_message(message: Message, *, is_compacted: bool = False) -> bytes:
         properties_bytes=joined,
     )
     return _with_body(bare, ERASED, property_crc=has_crc)
+
+
+def is_erased(message: Message) -> bool:
+    """Return whether `erase` wrote a record.
+
+    It replaces no damage: what it replaced must not come back.
+    """
+    return message.placeholder is not None and (message.placeholder == ERASED or bytes(message.body[-1:]) == b"\t")
 
 
 def _readable(message: Message) -> Message:
@@ -346,9 +354,10 @@ def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
 
 
 def _body(size: int, code: str) -> bytes:
-    """Return a body of `size` bytes: the longest JSON text that fits, then spaces."""
+    """Return a body of `size` bytes: the longest JSON text that fits, then blanks."""
     text = f'{{"{NAME}":"{code}"}}'
-    return next(text for text in (text, "{}", "") if len(text) <= size).ljust(size).encode()
+    blank = "\t" if code == ERASED else " "  # it is the only sign where the code has no room
+    return next(text for text in (text, "{}", "") if len(text) <= size).ljust(size, blank).encode()
 
 
 def _replaced(raw: bytes, size_max: int, code: str) -> bytes:

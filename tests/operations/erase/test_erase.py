@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import ExitCode
-from rmqctl.format.message import Message
+from rmqctl.format.message import ERASED, Message
 from rmqctl.format.properties import UNIQ_KEY, keys
 from rmqctl.operations.erase.content import Search, is_word
-from rmqctl.operations.placeholder.record import ERASED
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.journal.journals import JournalState
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import unpack
 from tests.support import small_store
 from tests.support.faulty_system import Fault, FaultySystem, crash_points
 from tests.support.file_edits import flip_bits, overwrite
@@ -99,6 +99,14 @@ def test_undo_brings_every_byte_back_only_where_asked(golden: Golden) -> None:
     assert (held.code, "0001-erase" in held.err) == (4, True)
     assert ran("undo", root, "--yes").code == 0
     assert with_times(root) == {name: of for name, of in before.items() if name != "."}
+
+
+def test_a_replica_does_not_bring_it_back(golden: Golden, tmp_path: Path) -> None:
+    root, other = golden("broker-497"), unpack("broker-497", tmp_path / "other")
+    erased = ran("erase", root, "--key", "poison-7", "--yes", "-o", "json").document()["erased"]
+    assert ran("heal", root, "--from", other, "--dry-run").code == 0
+    only = ran("diff", other, root, "--messages")
+    assert f"{len(erased)} of them are erased in B" in only.err
 
 
 def test_an_earlier_journal_with_the_bytes_stops_it(golden: Golden) -> None:

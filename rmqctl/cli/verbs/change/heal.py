@@ -97,6 +97,7 @@ def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
     exits with 4, and names the first difference. SOURCE may end earlier or lack a part: what it lacks stays as it is.
     Where a record has an exact explanation of its own and SOURCE has another one, both are shown, and the record stays
     as it is. Placeholders that `rmqctl recover` wrote give way to the records that they replaced.
+    What `rmqctl erase` erased stays erased.
 
     heal writes only the log, and keeps the bytes that it overwrites: `rmqctl undo` takes them back. Queues and index
     stay as they are, because they lead to the records since before the damage. What cannot be had back is listed;

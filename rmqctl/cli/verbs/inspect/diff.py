@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _COMPARED = {"commit log", "DLedger log", "queues", "batch queues", "index", "configuration"}
+OFFSETS_NAMED = 4
 _MOST = 0.5  # of the bytes that both logs have: from there on, they are different logs
 
 
@@ -114,6 +115,10 @@ def command(a: Path, b: Path, messages: bool, body: str | None, charset: str | N
 
 def _remark_only(only: OnlyInA, count: int) -> None:
     remark(f"{counted(count, 'message')} only in A")
+    if only.erased:
+        first = ", ".join(map(str, only.erased[:OFFSETS_NAMED])) + ("..." if only.erased[OFFSETS_NAMED:] else "")
+        are = "is" if len(only.erased) == 1 else "are"
+        remark(f"{len(only.erased)} of them {are} erased in B (`rmqctl erase`), at {first}: do not send them again")
     if only.placeholders:
         remark(f"{counted(only.placeholders, 'placeholder')} of `rmqctl recover` in A left out")
     if only.damaged:
