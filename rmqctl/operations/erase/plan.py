@@ -156,6 +156,17 @@ class _Scanned:
         self.reached = max(self.reached, end)
 
 
+class _TextMatch(BodyMatch):
+    """The condition that a record has a text in its body, keys or properties."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__(re.escape(text))
+        self._in_properties = text
+
+    def is_in(self, message: Message) -> bool:
+        return self._in_properties in message.properties_bytes or super().is_in(message)
+
+
 class Erasure:
     """Plans the erasure of messages of `store`, and makes its changes."""
 
@@ -170,7 +181,7 @@ class Erasure:
         self._size = 0  # of all copies, in bytes
         self._gaps: list[Range] = []
         self._notes: list[str] = []
-        self._match = None if wanted.match is None else BodyMatch(re.escape(_bytes(wanted.match)))
+        self._match = None if wanted.match is None else _TextMatch(_bytes(wanted.match))
 
     def warm_up(self) -> None:
         """Compile or load the kernels, unless the store is small."""
@@ -199,9 +210,9 @@ class Erasure:
         if rebuilds_index:
             indexes_tags(store, self._profile)  # raises BadRequest while nothing is changed
         done = {entry.folder.name for entry in journals if entry.state is JournalState.DONE}
-        if self._content.short:
+        if self._content.short and copies:
             texts = counted(self._content.short, "key or body", "keys and bodies")
-            self._notes.append(f"{texts} of fewer than 8 bytes: erased in these records, but not searched elsewhere")
+            self._notes.append(f"{texts} of fewer than 8 bytes: only these records lose it")
         return ErasePlan(
             copies,
             tuple(write for copy in copies if not copy.is_compacted for write in self._unit_writes(copy.message)),
@@ -268,8 +279,8 @@ class Erasure:
         wanted = self._wanted
         if wanted.unique_key is not None:
             return message.properties.get(UNIQ_KEY) == wanted.unique_key
-        if wanted.match is not None and self._match is not None:
-            return _bytes(wanted.match) in message.properties_bytes or self._match.is_in(message)
+        if self._match is not None:
+            return self._match.is_in(message)
         return wanted.key is None or Filter(key=wanted.key).matches(message)
 
     def _is_known(self, message: Message) -> bool:

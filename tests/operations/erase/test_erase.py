@@ -101,6 +101,23 @@ def test_undo_brings_every_byte_back_only_where_asked(golden: Golden) -> None:
     assert with_times(root) == {name: of for name, of in before.items() if name != "."}
 
 
+@pytest.mark.parametrize("text", ["o14", "poison-"])
+def test_a_short_text_is_found_in_bodies_keys_and_properties(text: str, golden: Golden) -> None:
+    root = golden("broker-497")
+    records = messages_of(root).items()
+    has = {at for at, of in records if text.encode() in bytes(of.body) + b"\x02" + of.properties_bytes}
+    found = ran("erase", root, "--match", text, "--dry-run", "-o", "json")
+    assert has
+    assert {one["physicalOffset"] for one in found.document()["erased"]} >= has
+    assert (found.code, "nothing brings them back" in found.err) == (1, True)
+
+
+def test_a_file_without_offsets_is_refused(golden: Golden, tmp_path: Path) -> None:
+    (tmp_path / "none").write_bytes(b"\n")
+    found = ran("erase", golden("broker-497"), "--offsets", tmp_path / "none", "--dry-run")
+    assert (found.code, "none has no physical offset" in found.err) == (2, True)
+
+
 def test_a_replica_does_not_bring_it_back(golden: Golden, tmp_path: Path) -> None:
     root, other = golden("broker-497"), unpack("broker-497", tmp_path / "other")
     erased = ran("erase", root, "--key", "poison-7", "--yes", "-o", "json").document()["erased"]

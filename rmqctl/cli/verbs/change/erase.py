@@ -98,7 +98,7 @@ def command(store: Path, profile: Profile | None, asked: EraseOptions, how: LogC
     Then no file of the store has the body, the UNIQ_KEY or a key of an erased message. Behind the log's end, behind
     blanks and in damage, what equals one of them becomes zeros, also a piece of 16 bytes or more. Where another message
     or another file has one (a copy that somebody made, a configuration), it stays, `erase` names the place, and exits
-    with 4: not complete. A text of fewer than 8 bytes is not searched.
+    with 4: not complete. A text of fewer than 8 bytes is searched in records alone.
 
     The bytes that are written over are kept until all is on the disk; then they are overwritten and removed, and
     `rmqctl undo` cannot bring them back, unless --keep-undo is given. If the process ends before, `rmqctl undo` takes
@@ -137,7 +137,7 @@ def command(store: Path, profile: Profile | None, asked: EraseOptions, how: LogC
         f"Erase {counted(len(plan.copies), 'record')} of {store}?",
         make,
         is_due=plan.is_due,
-        remarks=remarks_of(plan),
+        remarks=remarks_of(plan, keeps_undo=asked.keep_undo),
         code=ExitCode.PARTIAL if plan.remains else ExitCode.REPAIRED if plan.is_due else ExitCode.CLEAN,
         typed=len(plan.copies),
     )
@@ -151,6 +151,8 @@ def _wanted(asked: EraseOptions) -> Wanted:
     if sum(value is not None for value in given) != 1 or "" in given:
         raise click.UsageError("give one of --key, --unique-key, --match and --offsets")
     offsets = None if asked.offsets is None else tuple(sorted(_offsets_in(asked.offsets)))
+    if offsets == ():
+        raise BadRequest(f"{asked.offsets} has no physical offset")
     return Wanted(asked.key, asked.unique_key, asked.match, offsets)
 
 

@@ -39,9 +39,12 @@ def print_plan(plan: ErasePlan) -> None:
         print(f"and {counted(len(rows) - ROWS_SHOWN, 'more record')}")
 
 
-def remarks_of(plan: ErasePlan) -> Iterator[str]:
+def remarks_of(plan: ErasePlan, *, keeps_undo: bool) -> Iterator[str]:
     """Yield what stays, and why."""
     yield from plan.notes
+    if plan.copies:
+        yield "consumers that read these places get a message with an empty body of JSON and blanks"
+        yield "`rmqctl undo` takes it back" if keeps_undo else "nothing brings them back: --keep-undo keeps the bytes"
     for one in plan.remains[:NAMED]:
         where = f"the record at {one.physical_offset}" if one.physical_offset is not None else f"byte {one.position}"
         yield f"not complete: {one.path} has a {one.what} of them, {where}, which stays"
