@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 SUSPECTS_MAX = 10_000  # records; more are no flipped bits, but a queue or an index of another log
+OFFERED_MAX = 64  # of them, for what only says that `heal` can help
 RECORDS_MAX = 100_000  # of the log; what only says that `heal` can help reads no longer one: it takes 4 s
 DAMAGES_SHOWN = 16
 # findings that a changed bit of a record can cause
@@ -38,9 +39,15 @@ class Diagnosis(NamedTuple):
     damages: list[Damage]
 
 
-def diagnose(store: ReadOnlyStore, findings: Sequence[Finding], *, accept_single_bit: bool = False) -> Diagnosis:
+def diagnose(
+    store: ReadOnlyStore,
+    findings: Sequence[Finding],
+    suspects_max: int = SUSPECTS_MAX,
+    *,
+    accept_single_bit: bool = False,
+) -> Diagnosis:
     """Read the log of a store; `findings` are those of `verify`. Raises OSError."""
-    usual = Usual(_suspects(findings), store.queue_topics.union(store.listed_topics))
+    usual = Usual(_suspects(findings, suspects_max), store.queue_topics.union(store.listed_topics))
     damages = [damage for damage in usual.read(store.commit_log.scan()) if damage.code not in NO_RECORD]
     return Diagnosis(Examination(store, usual, accept_single_bit=accept_single_bit), usual, damages)
 
@@ -62,10 +69,10 @@ def notes_of_repairable(store: ReadOnlyStore, report: VerifyReport) -> Iterator[
         yield f"repairable: exact: {which} (at {', '.join(exact)}); `rmqctl heal --dry-run` shows by what"
 
 
-def _suspects(findings: Sequence[Finding]) -> set[int]:
+def _suspects(findings: Sequence[Finding], most: int) -> set[int]:
     places = {
         finding.physical_offset
         for finding in findings
         if finding.code in CODES_OF_RECORDS and finding.physical_offset is not None and finding.count == 1
     }
-    return places if len(places) <= SUSPECTS_MAX else set()
+    return places if len(places) <= most else set()

@@ -27,6 +27,7 @@ from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.forensics.live_writer import verify_beside_writer
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
+from rmqctl.forensics.witness.diagnosis import CODES_OF_RECORDS, OFFERED_MAX
 from rmqctl.format.message import Damage, Message
 from rmqctl.operations.doctor.surroundings import (
     audit_conf,
@@ -176,7 +177,8 @@ class Examiner:
             restart = replace(restart, refused=restart.refused or f"{refusing.path}: {refusing.detail}")
         pid, unread = self.store.lock_holder(), self._unread
         rejects_good = self._rejects_good(restart)
-        is_due = repairs.plain is not None and report.summary.damages
+        suspects = {one.physical_offset for one in findings if one.code in CODES_OF_RECORDS} - {None}
+        is_due = repairs.plain is not None and (report.summary.damages or 0 < len(suspects) <= OFFERED_MAX)
         healing = offered(self.store, report.summary.records, self._threads) if is_due else None
         return Examination(
             report, findings, facts, restart, repairs, pid, self._wrong, by_version, unread, rejects_good, healing

@@ -184,6 +184,7 @@ NEED_STORE = (
     "mv ", "cp -p ", "rmqctl heal ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl undo ", "rmqctl config restore ",
     "rmqctl config set-offset ", "rmqctl truncate ",
 )  # fmt: skip
+REFILL = ("rmqctl recover ", "rmqctl rebuild ")  # makes queues and index agree with a damaged record: heal first
 LOST_CONFIG = (
     "This changes nothing. No other file of the store has the content: put a good copy of the file there, for example "
     "from a slave. Without a copy, move the file and its .bak away; for offsets, `rmqctl config set-offset "
@@ -227,6 +228,9 @@ class Prescriber:
         its end.
         """
         command, then = self._of(group)
+        healing = self._examination.healing
+        if healing is not None and (self._is_healed(group) or (command.startswith(REFILL) and "--yes" in command)):
+            command, then = f"rmqctl heal {self._target} --yes", f"{healing.offer}, exactly. {UNDO}"
         pid = self._examination.broker_pid or 0
         needs_store = command.startswith(NEED_STORE) or APPENDS in command
         if pid <= 0 or group.code == "broker-runs" or not needs_store:
@@ -281,6 +285,12 @@ class Prescriber:
         others = f" {healing.offer}: do that first." if healing is not None else ""
         then = caution + self._reason + _after(self._plan) + self._other + others
         return f"rmqctl recover {self._target}{self._options} {'--dry-run' if self._plan.fewer else '--yes'}", then
+
+    def _is_healed(self, group: Group) -> bool:
+        """Return whether `heal` brings back every record of a cause."""
+        healing = self._examination.healing
+        healed = {one.physical_offset for one in healing.healed} if healing is not None else set()
+        return bool(group.findings) and all(one.physical_offset in healed for one in group.findings)
 
     def _stop(self, pid: int) -> tuple[str, str]:
         return (f"kill {pid}", BROKER_RUNS) if pid > 0 else (f"rmqctl info {self._target}", BROKER_ELSEWHERE)

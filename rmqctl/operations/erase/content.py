@@ -5,12 +5,13 @@ A text of fewer than 8 bytes is not searched: it would be found everywhere.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqctl.format import properties
-from rmqctl.format.body.bodies import Bodies
+from rmqctl.format.body.bodies import Bodies, BodyMatch
 from rmqctl.operations.placeholder.record import NOT_OF_USERS
 from rmqctl.store.journal.pre_image import merged
 
@@ -26,6 +27,18 @@ PIECE_MIN = 16  # bytes of a piece of a text
 BODY, KEY = "body", "key"
 _WINDOW = np.dtype(">u8")
 _HASH, _BITS = np.uint64(0x9E3779B97F4A7C15), 20
+
+
+class TextMatch(BodyMatch):
+    """The condition that a record has a text in its body, keys or properties."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__(re.escape(text))
+        self._in_properties = text
+
+    def is_in(self, message: Message) -> bool:
+        """Return whether a record has the text."""
+        return self._in_properties in message.properties_bytes or super().is_in(message)
 
 
 class Content:

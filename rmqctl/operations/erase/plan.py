@@ -13,7 +13,6 @@ anew without its keys.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,14 +22,13 @@ import numpy as np
 from rmqctl.errors import BadRequest, LayoutNotSupported
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.format.body import client_trace
-from rmqctl.format.body.bodies import BodyMatch
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_EXT_UNIT, CQ_UNIT, ext_offset, is_ext_address
 from rmqctl.format.message import BLANK_SIZE, Blank, Damage, Message
 from rmqctl.format.properties import UNIQ_KEY
 from rmqctl.kernels import dispatch_scan, filter_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.storage import Kind, tree_of
-from rmqctl.operations.erase.content import BODY, KEY, PIECE_MIN, Content, Search, is_word
+from rmqctl.operations.erase.content import BODY, KEY, PIECE_MIN, Content, Search, TextMatch, is_word
 from rmqctl.operations.placeholder.record import erased_message
 from rmqctl.operations.rebuild import rebuild_plan
 from rmqctl.operations.rebuild.rebuild import Rebuild
@@ -156,17 +154,6 @@ class _Scanned:
         self.reached = max(self.reached, end)
 
 
-class _TextMatch(BodyMatch):
-    """The condition that a record has a text in its body, keys or properties."""
-
-    def __init__(self, text: bytes) -> None:
-        super().__init__(re.escape(text))
-        self._in_properties = text
-
-    def is_in(self, message: Message) -> bool:
-        return self._in_properties in message.properties_bytes or super().is_in(message)
-
-
 class Erasure:
     """Plans the erasure of messages of `store`, and makes its changes."""
 
@@ -181,7 +168,7 @@ class Erasure:
         self._size = 0  # of all copies, in bytes
         self._gaps: list[Range] = []
         self._notes: list[str] = []
-        self._match = None if wanted.match is None else _TextMatch(_bytes(wanted.match))
+        self._match = None if wanted.match is None else TextMatch(_bytes(wanted.match))
 
     def warm_up(self) -> None:
         """Compile or load the kernels, unless the store is small."""

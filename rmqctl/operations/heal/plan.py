@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import RmqctlError
 from rmqctl.forensics.verify import Verification
-from rmqctl.forensics.witness.diagnosis import RECORDS_MAX, diagnose
+from rmqctl.forensics.witness.diagnosis import OFFERED_MAX, RECORDS_MAX, SUSPECTS_MAX, diagnose
 from rmqctl.forensics.witness.examine import COPY, Examination, Verdict
 from rmqctl.format.message import Message
 from rmqctl.operations.heal.replica import Replica, ReplicaBytes, Run
@@ -141,7 +141,7 @@ def offered(store: ReadOnlyStore, records: int, threads: int = 1) -> HealPlan | 
     if records > RECORDS_MAX:
         return None
     try:
-        plan = Healing(store, threads).plan()
+        plan = Healing(store, threads).plan(suspects_max=OFFERED_MAX)
     except (OSError, RmqctlError):
         return None
     return plan if plan.healed else None
@@ -160,7 +160,7 @@ class Healing:
         """Compile or load the kernels, unless the store is small."""
         self._verification.warm_up()
 
-    def plan(self, others: Mapping[str, CommitLog] | None = None) -> HealPlan:
+    def plan(self, others: Mapping[str, CommitLog] | None = None, suspects_max: int = SUSPECTS_MAX) -> HealPlan:
         """Return the plan; `others` are replicas of the log by name.
 
         The first of them that has a record whole counts. Raises AnotherLog, OSError and Unreadable.
@@ -168,7 +168,7 @@ class Healing:
         fingerprint = self._store.fingerprint()
         self._verification.run()
         examination, usual, damages = diagnose(
-            self._store, self._verification.report.findings, accept_single_bit=self._accept
+            self._store, self._verification.report.findings, suspects_max, accept_single_bit=self._accept
         )
         replicas = [Replica(self._store, name, log) for name, log in (others or {}).items()]
         for replica in replicas:

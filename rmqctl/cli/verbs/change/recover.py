@@ -166,9 +166,10 @@ def _healable(store: ReadOnlyStore, plan: RecoveryPlan, threads: int) -> Iterato
     from rmqctl.operations.heal.plan import offered
 
     drops = plan.repair.lost.records > plan.missing or plan.placeholders_bytes
-    found = offered(store, plan.repair.records or 0, threads) if drops else None
+    found = offered(store, plan.repair.records or 0, threads) if plan.repair.steps else None
     if found is not None:
-        yield f"{found.offer} that this drops: see `rmqctl heal {target_words(store.path.root)} --dry-run` first"
+        what = "that this drops" if drops else "that queues and index then agree with"
+        yield f"{found.offer} {what}: see `rmqctl heal {target_words(store.path.root)} --dry-run` first"
 
 
 def _show_group_start(store: ReadOnlyStore, asked: RecoverOptions, how: LogChangeOptions) -> int:

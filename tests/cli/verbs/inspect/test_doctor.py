@@ -607,11 +607,37 @@ def test_a_flipped_bit_of_a_key_is_the_records_not_the_indexs(tmp_path: Path, rm
     assert (cause["code"], cause["confidence"]) == ("record-with-other-keys", "likely")
     assert path.name in cause["summary"]
     at = cause["evidence"][0]["physicalOffset"]
-    assert cause["next"] == f"rmqctl dump {store} --around {at}"
+    assert cause["next"] == f"rmqctl heal {store} --yes"
     assert cause["restart"]["detail"].endswith(f"It begins after {at}: the damage there stays.")  # no start stops there
     for verb in (("recover",), ("rebuild", "index")):
         notes = rmqctl(verb[0], store, *verb[1:], "--dry-run", "-o", "json").document()["notes"]
         assert any(f"another key than the record at {at}" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "at", "bit", "code"),
+    [
+        ("497-basic", 131072, 12620, 5, "queue-with-other-tags"),
+        ("broker-497", 0, 150_833, 6, "index-damaged"),  # STORETIMESTAMP
+        ("broker-497", 0, 6288, 1, "record-with-other-keys"),  # orders -> orfers
+        ("broker-497", 0, 5981 + 39, 0, "messages-rejected"),  # SYSFLAG
+    ],
+)
+def test_what_heal_brings_back_is_healed_before_its_witness_is_rebuilt(
+    name: str, file: int, at: int, bit: int, code: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    store = unpack(name, tmp_path)
+    path = store / "commitlog" / f"{file:020d}"
+    before = path.read_bytes()
+    path.write_bytes(before[:at] + bytes([before[at] ^ 1 << bit]) + before[at + 1 :])
+    causes = diagnosis(store, rmqctl)["causes"]
+    assert (causes[0]["code"], {cause["next"] for cause in causes}) == (code, {f"rmqctl heal {store} --yes"})
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json")  # with nothing to do, it harms no witness
+    assert plan.code == 0 or any(
+        "`rmqctl heal` brings back the damaged record" in one for one in plan.document()["notes"]
+    )
+    assert rmqctl(*shlex.split(causes[0]["next"])[1:]).code == 3
+    assert (path.read_bytes(), rmqctl("doctor", store).code) == (before, 0)
 
 
 def test_no_offset_is_set_in_a_topic_that_does_not_exist(tmp_path: Path, rmqctl: Rmqctl) -> None:
