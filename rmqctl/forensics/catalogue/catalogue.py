@@ -11,6 +11,7 @@ _CLIENT = (
     "pull. Consumers may stop here or skip messages. When the group has consumed all messages before this one, set "
     "its offset to the next one. A slave's copy of the message may be intact."
 )
+_HEAL = " If it is the record that changed, `rmqctl heal` may know how: see its --dry-run first."
 _REBUILD = "`rmqctl rebuild` can build the queues again from the log."
 _INDEX = "Only look-ups by key suffer. `rmqctl rebuild` can build the index again from the log."
 
@@ -143,7 +144,7 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "unit-mismatch": Explanation(
         "A unit does not point to the message with its topic, queue and queue offset.",
-        f"{_REBUILD} It keeps a unit if one flipped bit in its record explains the difference.",
+        f"{_REBUILD} It keeps a unit if one flipped bit in its record explains the difference.{_HEAL}",
     ),
     "unit-size": Explanation(
         "The size in a unit is not the size of its record: a consumer receives a torn message.",
@@ -152,7 +153,7 @@ CATALOGUE: dict[str, Explanation] = {
     "unit-tags-code": Explanation(
         "The tags code of a unit is not that of its message: tag filters drop the message, or its delay is wrong.",
         f"{_REBUILD} The unit then agrees with the record. If it is the record whose tags changed (most logs have no "
-        "checksum of them), the rebuild does not bring the old tags back.",
+        "checksum of them), the rebuild does not bring the old tags back: see `rmqctl heal STORE --dry-run` first.",
     ),
     "unit-order": Explanation(
         "The physical offsets in a queue do not ascend.",
@@ -197,11 +198,11 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "index-time": Explanation(
         "The time of an entry is not that of its message: look-ups with a time range miss the message.",
-        _INDEX,
+        _INDEX + _HEAL,
     ),
     "index-dangling": Explanation(
         "Entries lead to no message of the log with that key.",
-        _INDEX,
+        _INDEX + _HEAL,
     ),
     "index-missing": Explanation(
         "Messages with keys are not in the index: look-ups by key miss them.",

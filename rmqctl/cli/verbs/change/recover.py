@@ -21,20 +21,22 @@ from rmqctl.cli.shared.options import (
     scan_options,
     scan_progress,
     store_argument,
-    target_words,
 )
 from rmqctl.cli.shared.sizes import SIZE
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change.repair_view import (
+    AGREE,
     REPAIR_VERB,
     carry_out_repair,
     check_index_can_be_rebuilt,
     check_writable,
+    notes_of_healable,
     plan_json,
     print_repair,
     words_of_loss,
 )
 from rmqctl.errors import ExitCode
+from rmqctl.operations.plan import RebuildIndex, RebuildQueue
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -163,13 +165,10 @@ def command(store: Path, asked: RecoverOptions, how: LogChangeOptions) -> int:
 
 
 def _healable(store: ReadOnlyStore, plan: RecoveryPlan, threads: int) -> Iterator[str]:
-    from rmqctl.operations.heal.plan import offered
-
     drops = plan.repair.lost.records > plan.missing or plan.placeholders_bytes
-    found = offered(store, plan.repair.records or 0, threads) if plan.repair.steps else None
-    if found is not None:
-        what = "that this drops" if drops else "that queues and index then agree with"
-        yield f"{found.offer} {what}: see `rmqctl heal {target_words(store.path.root)} --dry-run` first"
+    if drops or any(isinstance(step.action, RebuildQueue | RebuildIndex) for step in plan.repair.steps):
+        what = "that this drops" if drops else AGREE
+        yield from notes_of_healable(store, plan.repair.records or 0, threads, what)
 
 
 def _show_group_start(store: ReadOnlyStore, asked: RecoverOptions, how: LogChangeOptions) -> int:

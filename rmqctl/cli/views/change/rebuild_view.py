@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.render import print_document, print_line, print_table, remark
-from rmqctl.cli.views.change.repair_view import words_of_loss
+from rmqctl.cli.views.change.repair_view import AGREE, notes_of_healable, words_of_loss
 from rmqctl.errors import BadRequest
+from rmqctl.forensics.witness.diagnosis import OFFERED_MAX
 from rmqctl.store.config.store_path import Layout
 from rmqctl.text import counted
 
@@ -59,6 +61,9 @@ class RebuildView:
             self.differs |= self._index_differs
         if store.path.layout is Layout.FILES and any(queue.differ for queue in self._queues):
             self._repair = _with_next_start(store, self._repair, self._queues, profile, threads)
+        if self.differs and self._units_differ <= OFFERED_MAX:
+            notes = notes_of_healable(store, self._result.log.messages, threads, AGREE)
+            self._repair = replace(self._repair, notes=(*self._repair.notes, *notes))
 
     def print_all(self, output: str) -> None:
         """Print the queues and the index on stdout, and remarks on stderr."""

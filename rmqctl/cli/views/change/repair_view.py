@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.render import print_line_of_text, print_table, remark
 from rmqctl.cli.shared.change import Commit, LogChangeOptions, PlannedChange, Words, carry_out, journaled
-from rmqctl.cli.shared.options import scan_progress
+from rmqctl.cli.shared.options import scan_progress, target_words
 from rmqctl.cli.shared.verb import CHANGE_VERB
 from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
 from rmqctl.operations.plan import RebuildTimers
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqctl.store.recovery.data_loss import QueueOutcome
 
 STEPS_SHOWN = 12
+AGREE = "that queues and index then agree with"
 REPAIR_VERB = (*CHANGE_VERB, ExitCode.REPAIRED)
 # the text for several steps of one kind: their number, and their folder or topic
 WORDS_OF_STEPS = {
@@ -32,6 +33,15 @@ WORDS_OF_STEPS = {
     "write": ("put placeholders into {} of {place}", "range"),
     "zero": ("zero {} of {place}", "range"),
 }
+
+
+def notes_of_healable(store: ReadOnlyStore, records: int, threads: int, what: str) -> Iterator[str]:
+    """Yield a note if `heal` brings back records; `what` becomes of them otherwise."""
+    from rmqctl.operations.heal.plan import offered
+
+    found = offered(store, records, threads)
+    if found is not None:
+        yield f"{found.offer} {what}: see `rmqctl heal {target_words(store.path.root)} --dry-run` first"
 
 
 def check_writable(store: ReadOnlyStore, *, log_stays: bool = False, refills: bool = False) -> None:
