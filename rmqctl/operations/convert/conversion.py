@@ -215,16 +215,18 @@ class Converter:
         conf = BrokerConf(**self.geometry._asdict(), timer_log_file_size=self._conf.timer_log_file_size)
         staging = self._root / STAGING
         with closing(ReadOnlyStore(self._root, conf)) as made:
-            queues = not self._in_rocksdb and self._source.behind_of_database > 0
             tags = profile_of(self._version).indexes_tags
-            rebuild = Rebuild(made, Selection(queues=queues, tags=tags), staging, threads=threads)
+            rebuild = Rebuild(made, Selection(queues=not self._in_rocksdb, tags=tags), staging, threads=threads)
             rebuild.run()
             moves = [store_path.INDEX]
             for counts in rebuild.result.queues:
-                part = store_path.BATCHCONSUMEQUEUE if counts.topic in rebuild.wanted.batch_topics else "consumequeue"
-                moves.append(f"{part}/{counts.topic}/{counts.queue_id}")
+                there = made.queues.get(counts.key)
+                if there is None or there.max_offset < counts.max_offset:  # no start fills it: the stop looks clean
+                    parts = rebuild.wanted.parts_of(counts.topic)
+                    moves += [f"{part}/{counts.topic}/{counts.queue_id}" for part in parts]
         for name in moves:
-            self._install(staging / name, self._root / name)
+            if self._storage.entry(staging / name).kind is Kind.DIRECTORY:
+                self._install(staging / name, self._root / name)
         if not self._keeps_timers and is_known(TIMER_OPTION, self._version) and has_timer(self._source):
             self._build_timers(conf, staging, threads)
         self._remove(staging)

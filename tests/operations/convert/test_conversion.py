@@ -54,6 +54,13 @@ def test_a_store_of_dledger_becomes_an_ordinary_one(tmp_path: Path, rmqctl: Rmqc
     assert not list(new.glob("dledger-*"))
 
 
+def test_queues_behind_the_log_are_built_anew(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, new = unpack("432-crash", tmp_path), tmp_path / "new"
+    assert rmqctl("verify", root).code == 1
+    assert rmqctl("preflight", root, "--to", "5.5.0", "--convert", new).code == 0
+    assert rmqctl("verify", new).code == 0
+
+
 def test_queues_go_to_rocksdb_and_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root, new, back = unpack("broker-497", tmp_path), tmp_path / "new", tmp_path / "back"
     in_rocksdb = f"{SMALL}storeType=defaultRocksDB\n"
