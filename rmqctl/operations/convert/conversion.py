@@ -10,7 +10,7 @@ start fill it.
 from __future__ import annotations
 
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from rmqctl.store.config import store_path
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.config_file import BACKUP_SUFFIX, TIMER_CHECK
 from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE, conf_as_read, geometry_of_conf
-from rmqctl.store.engine.new_store import NewStore, is_as_created
+from rmqctl.store.engine.new_store import named_when_complete, unfinished
 from rmqctl.store.journal.changes import Install
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.consumers.timer_check import has_timer
@@ -87,10 +87,10 @@ class Converter:
 
     def __init__(self, source: ReadOnlyStore, root: Path, version: str, conf: BrokerConf) -> None:
         self._source = source
-        self._root = root
+        self._final, self._root = root, unfinished(root)
         self._version = version
         self._conf = conf_as_read(conf, version)
-        self._storage = WritableStorage(root)
+        self._storage = WritableStorage(self._root)
         self.geometry = geometry_of_conf(self._conf) if conf.path else geometry_of_store(source)
         self._in_rocksdb = conf.queues_in_rocksdb and is_known(OF_ROCKSDB, version)
         timer_size = self._conf.timer_log_file_size or (TIMER_LOG_FILE_SIZE if conf.path else log_file_size(source))
@@ -103,25 +103,17 @@ class Converter:
 
         Raises BadRequest if the folder is not empty, or a size does not fit, and NeedsRecovery if the log is damaged.
         """
-        if self._storage.entry(self._root).kind is not Kind.MISSING and not is_as_created(self._storage, self._root):
-            raise BadRequest("exists and is not empty", path=str(self._root), hint="name a new folder")
         ext_size = geometry_of_store(self._source).consumequeue_ext_file_size
         if self._source.extensions and self.geometry.consumequeue_ext_file_size != ext_size:
             what = "files of consumequeue_ext keep their size: units lead into them"
             raise BadRequest(what, path=self._conf.path, hint=f"set mappedFileSizeConsumeQueueExt={ext_size}")
-        new = NewStore(self._storage, [self._root])
-        try:
-            self._storage.make_folder(self._root)
+        with named_when_complete(self._final):
             self._leave_signs()
             self._log.write(threads)
             self._write_queues()
             self._copy_parts()
             self._write_state()
             self._build(threads)
-        except BaseException:
-            with suppress(OSError):
-                new.remove()
-            raise
         return Conversion(self._log.messages, tuple(self._not_kept()))
 
     def _leave_signs(self) -> None:

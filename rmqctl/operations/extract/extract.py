@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import BadRequest, ChangeFailed
+from rmqctl.errors import ChangeFailed
 from rmqctl.forensics.dump import Dump
 from rmqctl.format import crc, properties
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, DELAY_UNIT_MS, GAP_POSITION
@@ -38,7 +38,7 @@ from rmqctl.store.config.topics import SCHEDULE_TOPIC, is_topic
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.dispatch.light_queues import is_light_name
 from rmqctl.store.engine.message_store import MessageStore
-from rmqctl.store.engine.new_store import NewStore
+from rmqctl.store.engine.new_store import named_when_complete, unfinished
 from rmqctl.store.ha.received_log import ReceivedLog
 from rmqctl.store.read.version_guess import guess_profile
 from rmqctl.store.write.commit_log_writer import put_settings
@@ -134,22 +134,16 @@ class Extraction:
     def write(self, new: Path) -> int:
         """Create the store `new`, and return the bytes of its files.
 
-        If this fails, `new` is removed. Raises BadRequest if it exists, OSError, and ChangeFailed if messages of the
-        source changed since `select`, or if a path to redact is in no body.
+        If this fails, `new` is not there. Raises BadRequest if it is in use, OSError, and ChangeFailed if messages of
+        the source changed since `select`, or if a path to redact is in no body.
         """
         if missing := self.redaction.in_no_body:
             hint = "are capitals and points right? `rmqctl dump --body utf8` shows the bodies"
             raise ChangeFailed(f"{', '.join(missing)}: in no body; nothing was written", hint=hint)
-        storage = WritableStorage(new)
-        if storage.entry(new).kind is not Kind.MISSING:
-            raise BadRequest("already exists", path=str(new), hint="give the path of a new folder")
-        made = NewStore(storage, [new])
-        try:
-            self._write(storage, new)
-        except BaseException:
-            made.remove()
-            raise
-        return sum(stamp.size for _, stamp in tree_of(storage, new) if stamp.kind is Kind.FILE)
+        storage = WritableStorage(unfinished(new))
+        with named_when_complete(new):
+            self._write(storage, storage.root)
+            return sum(stamp.size for _, stamp in tree_of(storage, storage.root) if stamp.kind is Kind.FILE)
 
     def _write(self, storage: WritableStorage, new: Path) -> None:
         for name in (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX, store_path.CONFIG):

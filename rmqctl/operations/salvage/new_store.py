@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, NoRoom, RmqctlError
 from rmqctl.format.message import MIN_SIZE
-from rmqctl.logfile import file_tree
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.configuration.names_in_store import queues_in_log
 from rmqctl.operations.configuration.restore_plan import TABLES, plan_restore
@@ -23,6 +22,7 @@ from rmqctl.operations.salvage.new_log import NewLog
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.config_file import CONFIG_SIZE_MAX
 from rmqctl.store.config.store_path import ABORT_BAK, CONFIG, SIGN_OF_5_4
+from rmqctl.store.engine.new_store import named_when_complete, unfinished
 from rmqctl.store.journal.journals import list_journals
 from rmqctl.store.journal.transaction import make_change
 from rmqctl.store.journal.undo import forget, tidy
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
 
 CONFIG_FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
-UNFINISHED = ".unfinished"
 MARGIN = 64 * 1024 * 1024  # bytes that must stay free
 
 
@@ -65,14 +64,11 @@ class Model:
 
 
 class NewStore:
-    """The folder `root`, which must not exist.
-
-    It gets its name when it is complete: no broker should start on a part of it.
-    """
+    """The folder `root`, which must not exist."""
 
     def __init__(self, root: Path, model: Model, file_size: int, profile: Profile | None, threads: int) -> None:
         self._final = root
-        self._root = root.with_name(root.name + UNFINISHED)
+        self._root = unfinished(root)
         self._storage = WritableStorage(self._root)
         self._conf = model.conf._replace(commitlog_file_size=file_size)
         self._profile = profile or model.profile
@@ -93,18 +89,8 @@ class NewStore:
         free = self._storage.free_bytes(next(folder for folder in self._root.parents if folder.exists()))
         if found.size + lost + MARGIN > free:
             raise NoRoom(f"the log needs {found.size + lost} bytes, {free} are free", path=str(self._final))
-        if self._storage.stamp(self._root) is not None:
-            raise BadRequest("is left of an interrupted salvage", path=str(self._root), hint="delete it")
-        self._storage.make_folder(self._root)
-        try:
-            log = self._write(found, size, compact=compact)
-        except BaseException:
-            file_tree.remove(self._storage, self._root)
-            raise
-        above = WritableStorage(self._final.parent)
-        above.rename(self._root, self._final)
-        above.sync_folder(self._final.parent)
-        return log
+        with named_when_complete(self._final):
+            return self._write(found, size, compact=compact)
 
     def _write(self, found: Survey, size: int, *, compact: bool) -> NewLog:
         log = NewLog(self._storage, self._root, size)

@@ -5,12 +5,13 @@ It can be deleted as long as no message was put into it.
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import LayoutNotSupported
+from rmqctl.errors import BadRequest, LayoutNotSupported
 from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqctl.logfile.system.storage import Kind, tree_of
-from rmqctl.logfile.system.writable_storage import UNFINISHED_SUFFIX
+from rmqctl.logfile.system.writable_storage import UNFINISHED_SUFFIX, WritableStorage
 from rmqctl.store.config import store_path
 from rmqctl.store.engine.opening import writable_storage_of
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.logfile.system.storage import Entry
-    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.config.broker_conf import BrokerConf
 
 
@@ -63,6 +63,38 @@ def folders_of_new(root: Path, conf: BrokerConf) -> tuple[WritableStorage, list[
     if used:
         raise FileExistsError(17, "already exists and is not empty", str(used[0]))
     return storage, logs
+
+
+def unfinished(root: Path) -> Path:
+    """Return where a store is written until it is complete: beside `root`."""
+    return root.with_name(f"{root.name}.unfinished")
+
+
+@contextmanager
+def named_when_complete(root: Path) -> Iterator[None]:
+    """Make the folder `unfinished(root)`, which gets its name at the end.
+
+    No broker should start on a part of a store. If this fails, the folder is removed. Raises OSError, and BadRequest if
+    one of the two exists; `root` may be an empty folder.
+    """
+    storage = WritableStorage(unfinished(root))
+    if storage.stamp(storage.root) is not None:
+        raise BadRequest("is left of an interrupted command", path=str(storage.root), hint="delete it")
+    above = WritableStorage(root.parent)
+    if above.stamp(root) is not None:
+        if above.entry(root).kind is not Kind.DIRECTORY or above.names(root):
+            raise BadRequest("exists and is not empty", path=str(root), hint="name a new folder")
+        above.remove_folder(root)
+    new = NewStore(storage, [storage.root])
+    try:
+        storage.make_folder(storage.root)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            new.remove()
+        raise
+    above.rename(storage.root, root)
+    above.sync_folder(root.parent)
 
 
 class NewStore:
