@@ -61,6 +61,14 @@ def test_queues_behind_the_log_are_built_anew(tmp_path: Path, rmqctl: Rmqctl) ->
     assert rmqctl("verify", new).code == 0
 
 
+def test_what_is_not_read_of_the_source_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, elsewhere = unpack("broker-497", tmp_path), tmp_path / "elsewhere"
+    (root / "consumequeue" / "orders").rename(elsewhere)
+    (root / "consumequeue" / "orders").symlink_to(elsewhere)
+    said = rmqctl("preflight", root, "--to", "4.9.7", "--convert", tmp_path / "new")
+    assert (said.code, f"{root}: consumequeue/orders: " in said.err) == (4, True)
+
+
 def test_queues_go_to_rocksdb_and_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root, new, back = unpack("broker-497", tmp_path), tmp_path / "new", tmp_path / "back"
     in_rocksdb = f"{SMALL}storeType=defaultRocksDB\n"

@@ -115,9 +115,11 @@ def command(store: Path, version: str, new: Path | None, output: str, threads: i
                 print_line_of_text("the first start of the broker fills the queues in RocksDB from the log")
         _print(found, problems)
     note_unread(opened)
+    if source is not opened:
+        note_unread(source, f"{source.path.root}: ")
     if opened.lock_holder() is not None:
         remark("note: a broker has the store open: this is what a start would do if it died now")
-    return outcome(incomplete=opened.partly_read, findings=bool(problems))
+    return outcome(incomplete=source.partly_read or opened.partly_read, findings=bool(problems))
 
 
 def _converted(opened: ReadOnlyStore, new: Path, version: str, conf: BrokerConf, threads: int) -> Conversion:
