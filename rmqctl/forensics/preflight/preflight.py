@@ -23,11 +23,13 @@ from rmqctl.store.compaction.compaction_log import compaction_queues, records
 from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, COMPACTION, CONFIG, ROCKSDB_FOLDER, Layout
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import LMQ_CONSUMER_OFFSET, consumer_offsets
 from rmqctl.store.read.consumers.pop_checkpoints import kv_checkpoints, popped_messages
 from rmqctl.store.read.consumers.timer_check import has_timer
 from rmqctl.store.read.file_scan import RecordRun
+from rmqctl.store.read.known_topics import KnownTopics
 from rmqctl.store.recovery.dledger_start import DLedgerRestart
 from rmqctl.store.recovery.replay import KnownRecords
 from rmqctl.store.recovery.simulation import RestartSimulation, can_simulate, can_simulate_group
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-    from rmqctl.store.recovery.simulation import RestartOutcome
+    from rmqctl.store.recovery.simulation import RestartedQueue, RestartOutcome
 
 NAMED = 5
 
@@ -88,6 +90,7 @@ class _Scan:
         self._known = KnownRecords(self.builder, start_rules(version, seen.conf.start))
         simulation = DLedgerRestart if can_simulate_group(seen) else RestartSimulation
         self._start = simulation(seen, profile_of(version), self.builder)
+        self.spans = QueueSpans(self.builder, lambda _: None)  # no LMQ: whether they are filled is a setting
         self.unknown: dict[str, int] = {}  # by topic, the records that the broker takes for none
         self.last_ms = 0  # newest store time
 
@@ -95,6 +98,7 @@ class _Scan:
         for item in self.builder.scan(seen.commit_log, threads=threads):
             self._start.hear(item)
             if isinstance(item, RecordRun) and len(rows := item.result.messages):
+                self.spans.on_messages(rows)
                 self.last_ms = max(self.last_ms, int(rows["store_timestamp"].max()))
                 for at in self._known.foreign(rows).nonzero()[0]:
                     topic = self.builder.keys[rows["queue"][at]][0]
@@ -125,7 +129,7 @@ def preflight(
     problems = [
         *_of_start(restart, version),
         *_of_records(scan.unknown, version),
-        *(_of_queues(store, source or store, restart, hidden, version) if gets_ready else ()),
+        *(_of_queues(store, source or store, restart, scan.spans, hidden, version) if gets_ready else ()),
         *_of_parts(store, version, scan.last_ms),
         *_of_config(store, hidden, version),
         *_of_names(names, version),
@@ -171,24 +175,34 @@ def _of_records(unknown: Mapping[str, int], version: str) -> Iterator[Problem]:
 
 
 def _of_queues(
-    store: ReadOnlyStore, source: ReadOnlyStore, restart: RestartOutcome, hidden: frozenset[str], version: str
+    store: ReadOnlyStore,
+    source: ReadOnlyStore,
+    restart: RestartOutcome,
+    spans: QueueSpans,
+    hidden: frozenset[str],
+    version: str,
 ) -> Iterator[Problem]:
-    """Compare what the queues of `source` serve now with what the start serves."""
+    """Compare what the start serves with the log, and with `source`'s queues now."""
     after = {(queue.topic, queue.queue_id): queue for queue in restart.queues}
     knows_batches = start_rules(version).has_batch_queues
     unread: dict[str, dict[QueueKey, int]] = {}
-    for key, queue in source.queues.items():
-        low, high = queue.min_and_max(source.commit_log.min_offset)
-        queue.queue.close()
+    known = KnownTopics(store)
+    in_log = {key for key in spans.counts() if key[0] in known} if restart.fills_queues else set()
+    for key in source.queues.keys() | in_log:
+        queue, low, high = source.queues.get(key), 0, 0
+        if queue is not None:
+            low, high = queue.min_and_max(source.commit_log.min_offset)
+            queue.queue.close()
         is_batch = isinstance(queue, BatchConsumeQueue)
         is_read = (knows_batches or not is_batch) and restart.start_file is not None  # else there is no log
         found = after.get(key) if is_read else None
-        held = 0
-        if found is not None:
-            held = max(min(found.max_offset, high) - max(found.min_offset, low), 0) - found.missing + found.lost
-        if high - low > held:
+        lacking = high - low - _held(found, low, high)
+        if key in in_log:
+            first, end, count = spans.of(key)
+            lacking = max(lacking, min(count, end - first) - _held(found, first, end))
+        if lacking > 0:
             code = "batch-queues-unread" if is_batch and not knows_batches else "queues-unread"
-            unread.setdefault(code, {})[key] = high - low - held
+            unread.setdefault(code, {})[key] = lacking
     for code, queues in unread.items():
         count, where = sum(queues.values()), _some(f"{topic}/{number}" for topic, number in sorted(queues))
         what = f"{counted(count, 'message')} of {where}"
@@ -200,6 +214,13 @@ def _of_queues(
             yield Problem("queue-database-unread", f"the broker does not read queues in RocksDB: {what} unread", count)
         else:
             yield Problem("queues-unread", f"{what} in no queue after the start", count)
+
+
+def _held(found: RestartedQueue | None, low: int, high: int) -> int:
+    """Count what a queue has of a range after the start, or is known to lose."""
+    if found is None:
+        return 0
+    return max(min(found.max_offset, high) - max(found.min_offset, low), 0) - found.missing + found.lost
 
 
 def _hidden_log(store: ReadOnlyStore, hidden: frozenset[str]) -> str:

@@ -28,8 +28,8 @@ OF_PREFLIGHT = {
         "No broker of that version can have these messages. Export them, and start from a copy without them.",
     ),
     "queues-unread": Explanation(
-        "Consumers get messages of these queues now, and would not after the start: the queues are cut, or not filled "
-        "again.",
+        "The log has messages of these queues, or consumers get them now, and would not after the start: the queues "
+        "lack units, are cut, or are not filled again.",
         f"{_CONVERT} If NEW lacks them, too, broker.conf does: a start of 5.4 and later fills queues in RocksDB from "
         "the last 10 log files, or as many as commitLogRecoverMaxNum says, and light queues need enableLmq=true and "
         "enableMultiDispatch=true.",

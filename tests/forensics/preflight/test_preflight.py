@@ -55,6 +55,16 @@ def test_a_store_without_a_file_in_the_middle_hangs_4x(tmp_path: Path, rmqctl: R
     assert said["4.9.7"]["problems"][0]["code"] == "target-hangs"
 
 
+def test_messages_that_no_start_puts_into_a_queue(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = unpack("497-basic", tmp_path)
+    for file in (root / "consumequeue/OrderPaid/0").iterdir():
+        file.write_bytes(bytes(file.stat().st_size))
+    shutil.rmtree(root / "consumequeue/OrderPaid/1")
+    found = rmqctl("preflight", root, "--to", "4.9.7")
+    said = "queues-unread: 75 messages of OrderPaid/0, OrderPaid/1 in no queue after the start"
+    assert (found.code, said in found.out) == (1, True), found.out
+
+
 def test_broker_conf_is_that_of_the_new_broker(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root, conf = unpack("533-basic", tmp_path), tmp_path / "broker.conf"
 
