@@ -327,6 +327,15 @@ def is_below(path: Path, store: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(store))
 
 
+def check_outside(path: Path, store: ReadOnlyStore, param_hint: str) -> None:
+    """Check that a path to write is not inside a store or a folder of its log.
+
+    Raises click.BadParameter.
+    """
+    if any(is_below(path, folder) for folder in (store.path.root, *store.path.commitlogs)):
+        raise click.BadParameter(f"{path} is inside the store: choose another place", param_hint=param_hint)
+
+
 def target_words(store: Path) -> str:
     """Return the arguments with which a proposed command opens the store, too."""
     words = [quoted(store)]

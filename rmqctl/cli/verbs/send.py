@@ -19,6 +19,7 @@ from rmqctl.cli.shared.options import (
     POSITIVE,
     LocalPath,
     charset_option,
+    check_outside,
     layout_options,
     note_unread,
     open_store,
@@ -163,6 +164,7 @@ def command(
             return run.send(lambda: run.source.of_lines(_lines(interruption)), interruption)
         wanted = conditions.filter()
         opened = open_store(store, log_only=not conditions.unconsumed)
+        check_outside(asked.receipts, opened, "--receipts")
         dump = Dump(opened, conditions.in_store(wanted, opened), on_damage=run.damage, threads=threads)
         warmed_up(partial(dump.warm_up, with_lines=False))
         with scan_progress(opened, "send"):
@@ -182,11 +184,8 @@ def _check_usage(store: Path, asked: SendOptions, conditions: FilterOptions, *, 
         raise NotConfirmed("nothing is sent", hint="--dry-run says what would be, --yes sends it")
     if asked.topic_to is not None and not is_target(asked.topic_to):
         raise click.BadParameter("not a topic that producers send to", param_hint="--topic-to")
-    if str(store) == STDIN:
-        if conditions.are_given:
-            raise click.UsageError("lines from stdin are not filtered: give the filters to the `rmqctl dump` before")
-    elif asked.receipts.resolve().is_relative_to(store.resolve()):
-        raise click.BadParameter("inside the store: choose another place", param_hint="--receipts")
+    if str(store) == STDIN and conditions.are_given:
+        raise click.UsageError("lines from stdin are not filtered: give the filters to the `rmqctl dump` before")
 
 
 def _check_names(store: ReadOnlyStore, topics: Iterable[str], group: str | None) -> None:

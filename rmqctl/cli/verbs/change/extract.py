@@ -16,6 +16,7 @@ from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     LocalPath,
     charset_option,
+    check_outside,
     note_unread,
     open_store,
     output_option,
@@ -98,11 +99,10 @@ def command(
     from rmqctl.store.read.topic_names import unknown_topic
 
     wanted = conditions.filter()
-    if Path(os.path.realpath(new)).is_relative_to(os.path.realpath(store)):
-        raise click.BadParameter(f"{new} is inside the store: choose another place", param_hint="NEW")
     if os.path.lexists(new):
         raise click.BadParameter(f"{new} exists: choose another place", param_hint="NEW")
     opened = open_store(store)
+    check_outside(new, opened, "NEW")
     damages: list[Damage] = []
     try:
         extraction = Extraction(

@@ -16,6 +16,7 @@ from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import (
     VERSION,
     LocalPath,
+    check_outside,
     conf_of,
     note_unread,
     open_store,
@@ -126,13 +127,11 @@ def _converted(opened: ReadOnlyStore, new: Path, version: str, conf: BrokerConf,
     from rmqctl.operations.convert.conversion import Converter
     from rmqctl.store.journal.journals import in_use
 
-    target = Path(os.path.realpath(new))
-    if any(target.is_relative_to(os.path.realpath(root)) for root in (opened.path.root, *opened.path.commitlogs)):
-        raise click.BadParameter(f"{new} is inside the store: choose another place", param_hint="NEW")
+    check_outside(new, opened, "NEW")
     if opened.lock_holder() is not None:
         raise in_use(opened.path.root)
     with scan_progress(opened, "convert"):
-        return Converter(opened, target, version, conf).run(threads)
+        return Converter(opened, Path(os.path.realpath(new)), version, conf).run(threads)
 
 
 def _next(problem: Problem, *, store: Path, version: str, is_new: bool) -> str:

@@ -108,6 +108,19 @@ def test_groups_go_on_where_they_were(golden: Golden, tmp_path: Path, rmqctl: Rm
         assert "events" not in (new / "config" / "consumerOffset.json").read_text()
 
 
+def test_nothing_is_written_to_a_folder_of_the_log(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    source, log, conf = golden("broker-497"), tmp_path / "log", tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={log}\n")
+    (source / "commitlog").rename(log)
+    to_cluster = ("send", source, "--broker", "127.0.0.1:1", "--dry-run", "--receipts")
+    for words in (("extract", source, log / "new"), (*to_cluster, log / "receipts")):
+        found = rmqctl(*words, "--broker-conf", conf)
+        assert (found.code, "is inside the store" in found.err) == (2, True), found.err
+    (loop := tmp_path / "loop").symlink_to(loop)
+    assert rmqctl(*to_cluster, loop / "x", "--broker-conf", conf).code not in (0, 70)
+    assert rmqctl("salvage", source, "--to", loop / "x").code not in (0, 70)
+
+
 def test_what_is_refused_leaves_nothing(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
     source, new = golden("497-basic"), tmp_path / "new"
     assert rmqctl("extract", source, new, "--key", "nobody").code == 4
