@@ -129,7 +129,7 @@ class Redaction:
             if self._whole:
                 self.values["body"] += 1
             else:
-                self.notes["are not JSON"] += 1
+                self.notes["not JSON"] += 1
             return self.hashed(plain)
         if self._whole:
             self.values["body"] += 1
@@ -195,7 +195,7 @@ class Redaction:
                 pieces += [_INNER_HEAD.pack(size, magic, crc, flag, len(inner)), inner, _SHORT.pack(len(raw)), raw]
                 at += size
         except (ValueError, struct.error):
-            self.notes["are not the batch that SYSFLAG says"] += 1
+            self.notes["not the batch that SYSFLAG says"] += 1
             return self.hashed(body)
         return b"".join(pieces)
 

@@ -142,7 +142,7 @@ def command(
     if TIMER_TOPIC in selected.topics:
         remark(f"before a broker of 5.x starts on it: `rmqctl rebuild {quoted(new)} timers`, or old timers come again")
     for why, count in extraction.redaction.notes.items():
-        remark(f"{counted(count, 'body', 'bodies')} {why}: redacted whole")
+        remark(f"{counted(count, 'body', 'bodies')} redacted whole: {why}")
     if not selected.messages:
         return int(ExitCode.PARTIAL)
     incomplete = extraction.dump.incomplete or opened.partly_read

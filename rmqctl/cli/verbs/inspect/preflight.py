@@ -78,7 +78,8 @@ def command(store: Path, version: str, new: Path | None, output: str, threads: i
     version. Queue offsets, messages and the positions of groups stay. With another size of log files, or without
     DLedger's headers, messages lie at other physical offsets, which are a part of their offsetMsgId. What cannot be
     kept is listed. For queues in RocksDB, NEW has `abort` and no checkpoint, so that the first start of the broker
-    fills them from the log. Stop the broker before. The answer, and the exit code, are then about NEW.
+    fills them from the log. Stop the broker before. The answer, and the exit code, are then about NEW; 4 is also for a
+    part of STORE that was not read.
     """
     from rmqctl.forensics.preflight.preflight import preflight
     from rmqctl.kernels import cq_unit_build, dispatch_scan, index_build, scan
