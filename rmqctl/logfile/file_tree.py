@@ -62,15 +62,19 @@ def remove(storage: WritableStorage, path: Path) -> None:
 def overwrite(storage: WritableStorage, path: Path) -> None:
     """Replace the bytes of a file, or of all files in a folder, by zeros on the disk.
 
-    Raises OSError.
+    Holes stay holes: it needs no room. Raises OSError.
     """
     for found, stamp in tree_of(storage, path):
         if stamp.kind is not Kind.FILE:
             continue
         descriptor = storage.open_for_writing(found)
         try:
-            for at in range(0, stamp.size, BLOCK_SIZE):
-                storage.write(descriptor, at, bytes(min(BLOCK_SIZE, stamp.size - at)))
+            data_at = storage.next_data(descriptor, 0)
+            while data_at is not None and data_at < stamp.size:
+                end = storage.next_hole(descriptor, data_at)
+                for at in range(data_at, end, BLOCK_SIZE):
+                    storage.write(descriptor, at, bytes(min(BLOCK_SIZE, end - at)))
+                data_at = storage.next_data(descriptor, end)
             storage.sync(descriptor)
         finally:
             storage.close(descriptor)

@@ -22,27 +22,25 @@ import numpy as np
 from rmqctl.errors import BadRequest, LayoutNotSupported
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.format.body import client_trace
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_EXT_UNIT, CQ_UNIT, ext_offset, is_ext_address
 from rmqctl.format.message import BLANK_SIZE, Blank, Damage, Message
 from rmqctl.format.properties import UNIQ_KEY
 from rmqctl.kernels import dispatch_scan, filter_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.storage import Kind, tree_of
 from rmqctl.operations.erase.content import BODY, KEY, PIECE_MIN, Content, Search, TextMatch, is_word
+from rmqctl.operations.erase.units import unit_writes
 from rmqctl.operations.placeholder.record import erased_message
 from rmqctl.operations.rebuild import rebuild_plan
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.repair.refill import check_reads_all, refill_changes
 from rmqctl.store.compaction.compaction_log import compaction_queues, records
-from rmqctl.store.config.store_path import CHECKPOINT, SIGN_OF_5_4, Layout
+from rmqctl.store.config.store_path import CHECKPOINT, SIGN_OF_5_4
 from rmqctl.store.config.topics import TRACE_TOPIC
-from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.journal.changes import Write, Zero
 from rmqctl.store.journal.journals import JOURNAL_FOLDER, JournalState, list_journals, rmqctl_folder
 from rmqctl.store.journal.pre_image import nonzero_pieces
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, ScanSummary, message_of
-from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index.index_database import index_database
 from rmqctl.store.read.index.tag_index import indexes_tags
@@ -57,9 +55,7 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.journal.changes import Change
-    from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
 BLOCK_SIZE = 4 * 1024 * 1024
@@ -125,7 +121,7 @@ class ErasePlan:
     @property
     def is_due(self) -> bool:
         """Whether there is something to erase, or to remove."""
-        return bool(self.copies or self.zeros or self.has_leftovers)
+        return bool(self.copies or self.zeros or self.journals or self.has_leftovers)
 
     def to_json(self) -> dict[str, Any]:
         """Return the keys of the document of `erase`."""
@@ -202,7 +198,7 @@ class Erasure:
             self._notes.append(f"{texts} of fewer than 8 bytes: only these records lose it")
         return ErasePlan(
             copies,
-            tuple(write for copy in copies if not copy.is_compacted for write in self._unit_writes(copy.message)),
+            tuple(write for copy in copies if not copy.is_compacted for write in unit_writes(store, copy.message)),
             zeros,
             rebuilds_index,
             refills,
@@ -339,7 +335,10 @@ class Erasure:
                     data = storage.read(descriptor, at, stop + longest - at)  # a byte more says where a word ends
                     for place, text in search.texts(data):
                         if start <= at + place < stop and (
-                            self._kind(text) == BODY or is_log or is_word(data, place, place + len(text))
+                            is_log
+                            or self._kind(text) == BODY
+                            or self._is_match(text)
+                            or is_word(data, place, place + len(text))
                         ):
                             found.append((at + place, text))
         finally:
@@ -350,6 +349,10 @@ class Erasure:
 
     def _kind(self, text: bytes) -> str:
         return self._content.texts[text]
+
+    def _is_match(self, text: bytes) -> bool:
+        """Return whether a text is asked for as part of longer words, too."""
+        return text == _bytes(self._wanted.match or "")
 
     def _in_records(self, file: MappedFile, found: list[tuple[int, bytes]]) -> Iterator[Remaining]:
         """Add the copies among the records that have a text; yield the other ones."""
@@ -370,7 +373,7 @@ class Erasure:
                     continue
                 if isinstance(item, Message) and self._is_copy(item, text):
                     self._add(item)
-                elif _has(message, text):
+                elif _has(message, text, in_part=self._is_match(text)):
                     yield Remaining(file.name, place - base, self._kind(text), item.physical_offset)
 
     def _is_copy(self, message: Message, text: bytes) -> bool:
@@ -404,27 +407,6 @@ class Erasure:
                     yield from (Zero(file.name, start + low, start + high) for low, high in pieces.ranges(data))
         finally:
             storage.close(descriptor)
-
-    def _unit_writes(self, message: Message) -> Iterator[Write]:
-        """Yield the changes that take the hash of TAGS out of a message's units."""
-        is_in_database = self._store.path.layout is Layout.ROCKSDB
-        for target in () if is_in_database else queue_destinations(message):
-            queue = None if target.scheduled else self._store.queue(target.topic, target.queue_id)
-            for file, position in _units_of(queue, target.queue_offset, message) if queue is not None else ():
-                layout = CQ_UNIT if isinstance(queue, ConsumeQueue) else BATCH_CQ_UNIT
-                at = position + layout.offset("tagsCode")
-                code = int.from_bytes(file.read(at, 8), "big", signed=True)
-                if is_ext_address(code):
-                    yield from self._ext_write((target.topic, target.queue_id), code)
-                elif code:
-                    yield Write(file.name, at, bytes(8))
-
-    def _ext_write(self, key: QueueKey, address: int) -> Iterator[Write]:
-        extension = self._store.extensions.get(key)
-        file = None if extension is None else extension.queue.find(ext_offset(address))
-        if extension is not None and file is not None and extension.tags_code(address):
-            position = ext_offset(address) - file.file_from_offset
-            yield Write(file.name, position + CQ_EXT_UNIT.offset("tagsCode"), bytes(8))
 
     def _check_messages_database(self) -> None:
         """Raise LayoutNotSupported if rocksdbstore/ has keys of a message."""
@@ -469,28 +451,12 @@ def _is_in(ranges: list[Range], position: int) -> bool:
     return at >= 0 and position < ranges[at][1]
 
 
-def _has(message: Message, text: bytes) -> bool:
-    """Return whether a record has a body or a key, not as part of a longer word."""
+def _has(message: Message, text: bytes, *, in_part: bool = False) -> bool:
+    """Return whether a record has a text as a whole word, or `in_part` of one."""
     for part in (bytes(message.body), message.properties_bytes):
         at = part.find(text)
         while at >= 0:
-            if is_word(part, at, at + len(text)):
+            if in_part or is_word(part, at, at + len(text)):
                 return True
             at = part.find(text, at + 1)
     return False
-
-
-def _units_of(queue: UnitQueue, queue_offset: int, message: Message) -> Iterator[tuple[MappedFile, int]]:
-    """Yield the file and the position of each unit that leads to a message."""
-    if isinstance(queue, ConsumeQueue):
-        unit = queue.find(queue_offset)
-        if unit is None or unit.physical_offset != message.physical_offset:
-            unit = queue.first_where(lambda unit: unit.physical_offset >= message.physical_offset)
-        file = None if unit is None else queue.queue.find(unit.queue_offset * CQ_UNIT.size)
-        if unit is not None and file is not None and unit.physical_offset == message.physical_offset:
-            yield file, unit.queue_offset * CQ_UNIT.size - file.file_from_offset
-        return
-    begin = message.physical_offset.to_bytes(8, "big") + message.size.to_bytes(4, "big")
-    for file in queue.queue.files:
-        data = file.read(0, file.size)
-        yield from ((file, at) for at in range(0, len(data), BATCH_CQ_UNIT.size) if data.startswith(begin, at))

@@ -345,13 +345,11 @@ def drop(
     *,
     damaged: str | None = None,
     commit: Callable[[], None] = nothing,
-    overwrites: bool = False,
 ) -> list[JournalEntry]:
     """Forget changes, which then cannot be undone; return them, the oldest first.
 
     All undamaged journals are forgotten, or with `damaged` only the damaged journal whose folder has this name.
-    `commit` is called before any file is removed; an exception from it stops `drop`. With `overwrites`, zeros replace
-    the old bytes first.
+    `commit` is called before any file is removed; an exception from it stops `drop`.
 
     Raises NeedsRecovery if a change is half done, Unreadable if that of a damaged journal may be, StoreInUse, and
     ChangeFailed if the system reports an error, after which `drop` can be called again.
@@ -367,7 +365,7 @@ def drop(
             commit()
             dropped = entries if damaged is not None else [entry for entry in entries if entry.fault is None]
             for entry in dropped:
-                forget(storage, entry.folder, overwrites=overwrites)
+                forget(storage, entry.folder)
             if storage.stamp(rmqctl_folder(root) / LOCK_WAS_MISSING) is not None and not list_journals(storage, root):
                 storage.unlink(rmqctl_folder(root) / LOCK_WAS_MISSING)  # `lock` stays: it now belongs to the store
             tidy(storage, root, root_mtime_ns)
@@ -376,6 +374,16 @@ def drop(
         option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
         hint = f"rmqctl undo {quoted(root)} {option} goes on with it"
         raise change_failed(root, error, "not all was dropped", hint) from error
+
+
+def drop_others(root: Path, storage: WritableStorage) -> None:
+    """Overwrite and remove the journals of all complete changes.
+
+    For the `commit` of a change, which has the store's lock, and is known to be possible. Raises OSError.
+    """
+    for entry in list_journals(storage, root):
+        if entry.state is JournalState.DONE:
+            forget(storage, entry.folder, overwrites=True)
 
 
 @contextmanager

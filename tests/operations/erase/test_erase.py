@@ -16,6 +16,7 @@ import pytest
 from rmqctl.errors import ExitCode
 from rmqctl.format.message import ERASED, Message
 from rmqctl.format.properties import UNIQ_KEY, keys
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.erase.content import Search, is_word
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.journal.journals import JournalState
@@ -112,6 +113,15 @@ def test_a_short_text_is_found_in_bodies_keys_and_properties(text: str, golden: 
     assert (found.code, "nothing brings them back" in found.err) == (1, True)
 
 
+def test_a_match_counts_as_part_of_longer_words_in_every_file(golden: Golden) -> None:
+    root = golden("broker-550")
+    assert ran("erase", root, "--key", "pop19", "--keep-undo", "--yes").code == 3  # pop190 is another key
+    (root / "config/customers.bak").write_bytes(b"xpop body 19")
+    found = ran("erase", root, "--match", "op body 1", "--drop-journals", "--yes", "-o", "json")
+    assert {one["path"] for one in found.document()["remains"]} == {"config/customers.bak"}
+    assert (found.code, found.document()["journals"]) == (4, ["0001-erase"])
+
+
 def test_a_file_without_offsets_is_refused(golden: Golden, tmp_path: Path) -> None:
     (tmp_path / "none").write_bytes(b"\n")
     found = ran("erase", golden("broker-497"), "--offsets", tmp_path / "none", "--dry-run")
@@ -143,6 +153,22 @@ def test_an_earlier_journal_with_the_bytes_stops_it(golden: Golden) -> None:
     assert ran("erase", root, "--key", "poison-7", "--drop-journals", "--yes").code == 3
     assert not (root / ".rmqctl").exists()
     assert files_with(root, texts) == []
+
+
+def test_journals_are_dropped_where_no_record_is_left(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = golden("broker-497")
+    message = next(found for found in messages_of(root).values() if found.properties.get("KEYS") == "poison-7")
+    assert ran("erase", root, "--key", "poison-7", "--keep-undo", "--yes").code == 3
+    kept = without_times(tree(root))
+    with monkeypatch.context() as patch:
+        patch.setattr(WritableStorage, "free_bytes", lambda *_: 0)
+        other = ran("erase", root, "--match", "DefaultCluster", "--drop-journals", "--yes")
+        assert (other.code, "make room" in other.err) == (4, True)
+    assert without_times(tree(root)) == kept
+    done = ran("erase", root, "--key", "poison-7", "--drop-journals", "--yes")
+    assert (done.code, "0001-erase" in done.out) == (3, True)
+    assert files_with(root, texts_of(message)) == []
+    assert not (root / ".rmqctl").exists()
 
 
 def test_stale_bytes_become_zeros_and_other_files_are_named(golden: Golden) -> None:

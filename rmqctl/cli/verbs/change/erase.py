@@ -98,7 +98,8 @@ def command(store: Path, profile: Profile | None, asked: EraseOptions, how: LogC
     Then no file of the store has the body, the UNIQ_KEY or a key of an erased message. Behind the log's end, behind
     blanks and in damage, what equals one of them becomes zeros, also a piece of 16 bytes or more. Where another message
     or another file has one (a copy that somebody made, a configuration), it stays, `erase` names the place, and exits
-    with 4: not complete. A text of fewer than 8 bytes is searched in records alone.
+    with 4: not complete. What goes on with a letter or a digit is another text (order-7 is no part of order-71), except
+    for the TEXT of --match. A text of fewer than 8 bytes is searched in records alone.
 
     The bytes that are written over are kept until all is on the disk; then they are overwritten and removed, and
     `rmqctl undo` cannot bring them back, unless --keep-undo is given. If the process ends before, `rmqctl undo` takes
@@ -180,11 +181,14 @@ def _offset_of(line: bytes, where: str) -> int:
 def _erase(store: ReadOnlyStore, erasure: Erasure, plan: ErasePlan, asked: EraseOptions, commit: Commit) -> str:
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.journals import ERASE_VERB
-    from rmqctl.store.journal.transaction import drop, make_change
+    from rmqctl.store.journal.transaction import drop_others, make_change
 
-    root = store.path.root
-    if plan.journals:
-        drop(root, WritableStorage.like(store.storage), overwrites=True)
+    def commit_and_drop() -> None:
+        commit()
+        if plan.journals:
+            drop_others(store.path.root, WritableStorage.like(store.storage))
+
     summary = f"{counted(len(plan.copies), 'record')} erased"
-    make_change(store, ERASE_VERB, summary, partial(erasure.changes, plan), commit, is_kept=asked.keep_undo)
-    return f"{summary}; {undo_hint(root) if asked.keep_undo else 'nothing brings them back'}"
+    is_kept = asked.keep_undo and bool(plan.copies or plan.zeros)
+    make_change(store, ERASE_VERB, summary, partial(erasure.changes, plan), commit_and_drop, is_kept=is_kept)
+    return f"{summary}; {undo_hint(store.path.root) if is_kept else 'nothing brings them back'}"

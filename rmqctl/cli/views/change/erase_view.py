@@ -20,7 +20,8 @@ def print_plan(plan: ErasePlan) -> None:
     """Print how many records are erased, where, and what else is overwritten."""
     if not plan.copies and not plan.zeros:
         left = "; what an interrupted change left is removed" if plan.has_leftovers else ""
-        print_line_of_text(f"nothing to erase: no record was found{left}")
+        journals = f"; journals with the bytes are overwritten: {', '.join(plan.journals)}" if plan.journals else ""
+        print_line_of_text(f"nothing to erase in the log: no record was found{left}{journals}")
         return
     topics = len({copy.message.topic for copy in plan.copies})
     also = f", {counted(len(plan.zeros), 'range')} where no record is" if plan.zeros else ""
