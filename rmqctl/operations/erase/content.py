@@ -84,13 +84,23 @@ class Search:
     """Finds texts in data, and pieces of them, by windows of 8 bytes."""
 
     def __init__(self, texts: Iterable[bytes], *, pieces: bool = False) -> None:
-        self._of_window: dict[int, list[tuple[bytes, int]]] = {}  # the texts with these bytes, and where
+        texts = list(texts)
+        self._of_window: dict[int, dict[object, tuple[bytes, int]]] = {}  # the texts with these bytes, and where
+        counts = np.zeros(1 << _BITS, np.int64)  # a window of few texts tells most: keys and bodies begin alike
+        for text in texts if not pieces else ():
+            np.add.at(counts, _hashes(_telling(text)[1]), 1)
         for text in texts:
-            places = {*range(0, len(text) - 7, 8), len(text) - 8}
-            # blanks and zeros are everywhere
-            telling = sorted(at for at in places if text[at : at + 8] != text[at : at + 1] * 8)
-            for at in telling if pieces else telling[:1] or [0]:
-                self._of_window.setdefault(int.from_bytes(text[at : at + 8], "big"), []).append((text, at))
+            places, numbers = _telling(text)
+            if not pieces and len(numbers):
+                rarest = int(counts[_hashes(numbers)].argmin())
+                places, numbers = places[rarest : rarest + 1], numbers[rarest : rarest + 1]
+            elif not pieces:
+                places, numbers = np.zeros(1, np.int64), np.frombuffer(text, _WINDOW, 1).astype(np.uint64)
+            for at, number in zip(places.tolist(), numbers.tolist(), strict=True):
+                before = min(at, PIECE_MIN)
+                # of texts that are alike around a window, one is enough: their next windows find what differs
+                around = (before, text[at - before : at + 8 + PIECE_MIN]) if pieces else text
+                self._of_window.setdefault(number, {}).setdefault(around, (text, at))
         self._windows = np.array(sorted(self._of_window), np.uint64)
         self._is_hash = np.zeros(1 << _BITS, np.bool_)  # most bytes are sorted out by it
         self._is_hash[_hashes(self._windows)] = True
@@ -109,8 +119,17 @@ class Search:
         for shift in range(min(8, max(len(data) - 7, 0)) if len(self._windows) else 0):
             numbers = np.frombuffer(data, _WINDOW, (len(data) - shift) // 8, shift).astype(np.uint64)
             for row in np.flatnonzero(self._is_hash[_hashes(numbers)]).tolist():
-                for text, at in self._of_window.get(int(numbers[row]), ()):
+                for text, at in self._of_window.get(int(numbers[row]), {}).values():
                     yield row * 8 + shift, text, at
+
+
+def _telling(text: bytes) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return where the windows of a text are, and their numbers, without those of one byte, which are everywhere."""
+    places = np.append(np.arange(0, len(text) - 7, 8), len(text) - 8)
+    starts = np.frombuffer(text, _WINDOW, len(text) // 8), np.frombuffer(text, _WINDOW, 1, len(text) - 8)
+    numbers = np.concatenate(starts).astype(np.uint64)
+    is_telling = numbers != (numbers & np.uint64(255)) * np.uint64(0x0101010101010101)
+    return places[is_telling], numbers[is_telling]
 
 
 def _hashes(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -13,6 +13,7 @@ anew without its keys.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,7 +40,7 @@ from rmqctl.store.config.store_path import CHECKPOINT, SIGN_OF_5_4
 from rmqctl.store.config.topics import TRACE_TOPIC
 from rmqctl.store.journal.changes import Write, Zero
 from rmqctl.store.journal.journals import JOURNAL_FOLDER, JournalState, list_journals, rmqctl_folder
-from rmqctl.store.journal.pre_image import nonzero_pieces
+from rmqctl.store.journal.pre_image import merged, nonzero_pieces
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, ScanSummary, message_of
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index.index_database import index_database
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 BLOCK_SIZE = 4 * 1024 * 1024
 COPIES_MAX, COPIES_SIZE_MAX = 100_000, 256 * 1024 * 1024  # bytes; they are kept in memory
+REMAINS_LISTED = 1_000
 TRACE_SIGN_SIZE = 32  # bytes; a body begins with the kind of its first record
 Range = tuple[int, int]  # [begin, end)
 
@@ -112,7 +114,8 @@ class ErasePlan:
     zeros: tuple[Zero, ...]  # where no record is
     rebuilds_index: bool
     refills_queues: bool  # their database is removed, and the next start fills them
-    remains: tuple[Remaining, ...]
+    remains: tuple[Remaining, ...]  # the first ones
+    remains_count: int  # of all
     journals: tuple[str, ...]  # of earlier changes, that have the texts
     has_leftovers: bool  # of an interrupted change, which the next one removes
     notes: tuple[str, ...]
@@ -130,6 +133,7 @@ class ErasePlan:
             "erased": [copy.to_json() for copy in self.copies],
             "zeroedBytes": sum(zero.end - zero.begin for zero in self.zeros),
             "remains": [one.to_json() for one in self.remains],
+            "remainsCount": self.remains_count,
             "journals": list(self.journals),
             "notes": list(self.notes),
         }
@@ -180,10 +184,21 @@ class Erasure:
         fingerprint = store.fingerprint()
         journals = list_journals(store.storage, store.path.root)
         self._select()
-        remains = self._search()
+        found = self._search()
         zeros = tuple(self._zeros())
-        zeroed = _by_path((zero.path, zero.begin, zero.end) for zero in zeros)
-        remains = [one for one in remains if not _is_in(zeroed.get(one.path, []), one.position)]
+        done, left = (
+            {entry.folder.name for entry in journals if entry.state is state}
+            for state in (JournalState.DONE, JournalState.NOT_BEGUN)
+        )
+        journal_of = {path: self._journal_of(path) for path in found}
+        remains: list[Remaining] = []
+        remains_count, holding = 0, set()
+        for one in self._remaining(found, zeros):
+            if journal_of[one.path] in done | left:
+                holding.add(journal_of[one.path])
+                continue
+            remains_count += 1
+            remains += [one] if remains_count <= REMAINS_LISTED else []
         copies = tuple(self._copies[key] for key in sorted(self._copies))
         self._check_messages_database()
         refills = bool(copies) and store.path.queue_database is not None
@@ -192,7 +207,6 @@ class Erasure:
         rebuilds_index = bool(store.index.files) and any(not copy.is_compacted for copy in copies)
         if rebuilds_index:
             indexes_tags(store, self._profile)  # raises BadRequest while nothing is changed
-        done = {entry.folder.name for entry in journals if entry.state is JournalState.DONE}
         if self._content.short and copies:
             texts = counted(self._content.short, "key or body", "keys and bodies")
             self._notes.append(f"{texts} of fewer than 8 bytes: only these records lose it")
@@ -202,9 +216,10 @@ class Erasure:
             zeros,
             rebuilds_index,
             refills,
-            tuple(one for one in remains if self._journal_of(one) is None),
-            tuple(sorted(done.intersection(self._journal_of(one) or "" for one in remains))),
-            any(entry.state is JournalState.NOT_BEGUN for entry in journals),
+            tuple(remains),
+            remains_count,
+            tuple(sorted(done & holding)),
+            bool(left),
             tuple(self._notes),
             fingerprint,
         )
@@ -302,17 +317,28 @@ class Erasure:
             what = f"more than {COPIES_MAX} records, or {COPIES_SIZE_MAX} bytes: nothing was changed"
             raise BadRequest(what, path=str(self._store.path.root), hint="erase them in parts, with --offsets")
 
-    def _search(self) -> list[Remaining]:
-        """Search until no more copies are found; return what remains."""
-        remains: list[Remaining] = []
+    def _search(self) -> dict[str, array[int]]:
+        """Search until no more copies are found; return position, record and kind of what each path has."""
+        found: dict[str, array[int]] = {}
         searched: dict[bytes, str] = {}
         while new := {text: kind for text, kind in self._content.texts.items() if text not in searched}:
             searched |= new
             search, longest = Search(new), max(map(len, new))
             for path in self._files():
-                remains += self._search_file(path, search, longest)
-        erased = self._ranges()
-        return [one for one in remains if not _is_in(erased.get(one.path, []), one.position)]
+                for one in self._search_file(path, search, longest):
+                    record = -1 if one.physical_offset is None else one.physical_offset
+                    found.setdefault(one.path, array("q")).extend((one.position, record, one.what == BODY))
+        return found
+
+    def _remaining(self, found: dict[str, array[int]], zeros: Iterable[Zero]) -> Iterator[Remaining]:
+        """Yield what was found, without what is erased or becomes zeros."""
+        gone, zeroed = self._ranges(), _by_path((zero.path, zero.begin, zero.end) for zero in zeros)
+        for path, numbers in found.items():
+            ranges = merged([*gone.get(path, []), *zeroed.get(path, [])])
+            rows = iter(numbers)
+            for position, record, is_body in zip(rows, rows, rows, strict=True):
+                if not _is_in(ranges, position):
+                    yield Remaining(path, position, BODY if is_body else KEY, None if record < 0 else record)
 
     def _files(self) -> Iterator[Path]:
         root = self._store.path.root
@@ -321,31 +347,31 @@ class Erasure:
                 if stamp.kind is Kind.FILE:
                     yield path
 
-    def _search_file(self, path: Path, search: Search, longest: int) -> list[Remaining]:
-        storage = self._store.storage.of_disk
-        name = storage.display(path)
+    def _search_file(self, path: Path, search: Search, longest: int) -> Iterator[Remaining]:
+        name = self._store.storage.of_disk.display(path)
         log = next((file for file in self._log.queue.files if file.name == name), None)
-        is_log = log is not None
-        found: list[tuple[int, bytes]] = []
+        hits = self._hits(path, search, longest)
+        if log is not None:
+            yield from self._in_records(log, hits)
+            return
+        for position, text, is_whole in hits:
+            if is_whole or self._kind(text) == BODY or self._is_match(text):
+                yield Remaining(name, position, self._kind(text), None)
+
+    def _hits(self, path: Path, search: Search, longest: int) -> Iterator[tuple[int, bytes, bool]]:
+        """Yield where a file has a text, ascending, and whether that is no part of a longer word."""
+        storage = self._store.storage.of_disk
         descriptor = storage.open(path)
         try:
             for begin, end in nonzero_pieces(storage, descriptor, 0, storage.present(path).size):
                 for start in range(begin, end, BLOCK_SIZE):
                     at, stop = max(start - 1, 0), min(start + BLOCK_SIZE, end)
                     data = storage.read(descriptor, at, stop + longest - at)  # a byte more says where a word ends
-                    for place, text in search.texts(data):
-                        if start <= at + place < stop and (
-                            is_log
-                            or self._kind(text) == BODY
-                            or self._is_match(text)
-                            or is_word(data, place, place + len(text))
-                        ):
-                            found.append((at + place, text))
+                    for place, text in sorted(search.texts(data)):
+                        if start <= at + place < stop:
+                            yield at + place, text, is_word(data, place, place + len(text))
         finally:
             storage.close(descriptor)
-        if log is not None:
-            return [*self._in_records(log, found)]
-        return [Remaining(name, position, self._kind(text), None) for position, text in found]
 
     def _kind(self, text: bytes) -> str:
         return self._content.texts[text]
@@ -354,21 +380,21 @@ class Erasure:
         """Return whether a text is asked for as part of longer words, too."""
         return text == _bytes(self._wanted.match or "")
 
-    def _in_records(self, file: MappedFile, found: list[tuple[int, bytes]]) -> Iterator[Remaining]:
+    def _in_records(self, file: MappedFile, hits: Iterator[tuple[int, bytes, bool]]) -> Iterator[Remaining]:
         """Add the copies among the records that have a text; yield the other ones."""
         base = file.file_from_offset
         erased = self._ranges().get(file.name, [])
-        left = [
+        left = (
             (base + position, text)
-            for position, text in sorted(found)
+            for position, text, _ in hits
             if not _is_in(erased, position) and not _is_in(self._gaps, base + position)
-        ]
-        reached = 0
-        for item in self._log.scan(start=base, stop=file.end) if left else ():
+        )
+        hit = next(left, None)
+        for item in self._log.scan(start=base, stop=file.end) if hit is not None else ():
             message = message_of(item)
-            while reached < len(left) and left[reached][0] < item.end:
-                place, text = left[reached]
-                reached += 1
+            while hit is not None and hit[0] < item.end:
+                place, text = hit
+                hit = next(left, None)
                 if message is None or place < item.physical_offset:
                     continue
                 if isinstance(item, Message) and self._is_copy(item, text):
@@ -420,10 +446,10 @@ class Erasure:
             hint = "delete the folder while the broker is stopped, and create `abort`: the next start fills it anew"
             raise LayoutNotSupported(what, path=str(path.root), hint=hint)
 
-    def _journal_of(self, one: Remaining) -> str | None:
+    def _journal_of(self, path: str) -> str | None:
         """Return the name of the journal that has it, or None."""
         folder = self._store.storage.display(rmqctl_folder(self._store.path.root) / JOURNAL_FOLDER) + "/"
-        return one.path.removeprefix(folder).partition("/")[0] if one.path.startswith(folder) else None
+        return path.removeprefix(folder).partition("/")[0] if path.startswith(folder) else None
 
     def _ranges(self) -> dict[str, list[Range]]:
         """Return where each file has copies."""

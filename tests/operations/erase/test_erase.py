@@ -228,6 +228,17 @@ def test_pieces_and_words() -> None:
     assert [is_word(data, 1, 3) for data in (b"-ab-", b"xab-", b"-abx")] == [True, False, False]
 
 
+def test_what_remains_is_counted_and_only_its_start_is_named(tmp_path: Path) -> None:
+    store = small_store.created(tmp_path / "store", geometry=Geometry(65536, 6000, 100, 4000))
+    for number in range(1300):
+        named = {"KEYS": f"shared-word order-{number}", "UNIQ_KEY": f"{number:032X}"}
+        assert store.put_message(small_store.message(number, queue_id=0, properties=named)).is_ok
+    store.close()
+    found = ran("erase", tmp_path / "store", "--unique-key", f"{7:032X}", "--dry-run", "-o", "json")
+    assert (len(found.document()["remains"]), found.document()["remainsCount"]) == (1000, 1299)
+    assert "1294 more places" in found.err
+
+
 def small(root: Path) -> Path:
     """Three copies of a message, among others."""
     store = small_store.created(root, geometry=Geometry(2048, 100, 4, 8))

@@ -139,7 +139,7 @@ def command(store: Path, profile: Profile | None, asked: EraseOptions, how: LogC
         make,
         is_due=plan.is_due,
         remarks=remarks_of(plan, keeps_undo=asked.keep_undo),
-        code=ExitCode.PARTIAL if plan.remains else ExitCode.REPAIRED if plan.is_due else ExitCode.CLEAN,
+        code=ExitCode.PARTIAL if plan.remains_count else ExitCode.REPAIRED if plan.is_due else ExitCode.CLEAN,
         typed=len(plan.copies),
     )
     return carry_out(change, how)

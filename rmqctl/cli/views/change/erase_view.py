@@ -49,7 +49,7 @@ def remarks_of(plan: ErasePlan, *, keeps_undo: bool) -> Iterator[str]:
     for one in plan.remains[:NAMED]:
         where = f"the record at {one.physical_offset}" if one.physical_offset is not None else f"byte {one.position}"
         yield f"not complete: {one.path} has a {one.what} of them, {where}, which stays"
-    if len(plan.remains) > NAMED:
-        yield f"not complete: {counted(len(plan.remains) - NAMED, 'more place')}"
+    if plan.remains_count > NAMED:
+        yield f"not complete: {counted(plan.remains_count - NAMED, 'more place')}"
     if plan.journals:
         yield f"what these changes could undo is gone then: {', '.join(plan.journals)}"
