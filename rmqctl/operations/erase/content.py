@@ -124,7 +124,10 @@ class Search:
 
 
 def _telling(text: bytes) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return where the windows of a text are, and their numbers, without those of one byte, which are everywhere."""
+    """Return where the windows of a text are, and their numbers.
+
+    Windows of one byte are left out: they are everywhere.
+    """
     places = np.append(np.arange(0, len(text) - 7, 8), len(text) - 8)
     starts = np.frombuffer(text, _WINDOW, len(text) // 8), np.frombuffer(text, _WINDOW, 1, len(text) - 8)
     numbers = np.concatenate(starts).astype(np.uint64)

@@ -318,7 +318,10 @@ class Erasure:
             raise BadRequest(what, path=str(self._store.path.root), hint="erase them in parts, with --offsets")
 
     def _search(self) -> dict[str, array[int]]:
-        """Search until no more copies are found; return position, record and kind of what each path has."""
+        """Search until no more copies are found.
+
+    Returns position, record and kind of what each path has.
+    """
         found: dict[str, array[int]] = {}
         searched: dict[bytes, str] = {}
         while new := {text: kind for text, kind in self._content.texts.items() if text not in searched}:
@@ -359,7 +362,7 @@ class Erasure:
                 yield Remaining(name, position, self._kind(text), None)
 
     def _hits(self, path: Path, search: Search, longest: int) -> Iterator[tuple[int, bytes, bool]]:
-        """Yield where a file has a text, ascending, and whether that is no part of a longer word."""
+        """Yield where a file has a text, ascending, and whether it is a whole word."""
         storage = self._store.storage.of_disk
         descriptor = storage.open(path)
         try:
