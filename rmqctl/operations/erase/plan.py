@@ -320,8 +320,8 @@ class Erasure:
     def _search(self) -> dict[str, array[int]]:
         """Search until no more copies are found.
 
-    Returns position, record and kind of what each path has.
-    """
+        Returns position, record and kind of what each path has.
+        """
         found: dict[str, array[int]] = {}
         searched: dict[bytes, str] = {}
         while new := {text: kind for text, kind in self._content.texts.items() if text not in searched}:
