@@ -35,6 +35,7 @@ from rmqctl.store.journal.changes import Delete, Install, Resize, Zero
 from rmqctl.store.journal.journal_rules import KEPT, STAGING
 from rmqctl.store.journal.journals import (
     DONE,
+    ERASE_VERB,
     JOURNAL_FOLDER,
     LOCK_WAS_MISSING,
     MANIFEST,
@@ -259,7 +260,7 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str, root_mtime_ns: 
     number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
     for entry in entries:
         if entry.state is JournalState.NOT_BEGUN:
-            forget(storage, entry.folder)
+            forget(storage, entry.folder, overwrites=verb == ERASE_VERB)  # it may be one that `drop_others` began with
     folder = rmqctl_folder(root) / JOURNAL_FOLDER / f"{number:0{NUMBER_DIGITS}d}-{verb}"
     try:
         storage.make_folder(folder / STAGING, PRIVATE_FOLDER_MODE)

@@ -289,6 +289,20 @@ def test_a_crash_leaves_the_old_store_or_the_new_one_and_then_no_plain_text(
     def prepare(root: Path) -> None:
         shutil.copytree(made, root)
 
+    def prepare_kept(root: Path) -> None:
+        prepare(root)
+        assert erase(root, "--key", "customer-4711", "--keep-undo", "--yes").code == 3
+
+    drop = partial(ran, "erase", "--key", "customer-4711", "--drop-journals", "--yes")
+
+    def check_dropped(system: FaultySystem) -> None:
+        if JournalState.BEGUN in states(system.root):
+            assert ran("undo", system.root, "--yes").code == 0
+        assert drop(system.root).code in (0, 3)
+        assert files_with(system.root, SECRETS) == []
+        assert without_rmqctl(without_times(tree(system.root))) == after
+
     for fault in (Fault.CRASH_BEFORE, Fault.CRASH_WITHIN):
         crash_points(tmp_path, fault, prepare, lambda root: erase(root, "--key", "customer-4711", "--yes"), check)
+        crash_points(tmp_path, fault, prepare_kept, drop, check_dropped)
     assert {(JournalState.BEGUN, False), (None, True), (JournalState.NOT_BEGUN, True)} <= seen
