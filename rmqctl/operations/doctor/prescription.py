@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.finding import Finding
     from rmqctl.operations.doctor.examination import Examination, Repairs
     from rmqctl.operations.doctor.surroundings import UnreadOffsets
+    from rmqctl.operations.heal.plan import HealPlan
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
 
 LOOK = "This changes nothing; `rmqctl explain {code}` says what to do by hand."
@@ -230,7 +231,7 @@ class Prescriber:
         command, then = self._of(group)
         healing = self._examination.healing
         if healing is not None and (self._is_healed(group) or (command.startswith(REFILL) and "--yes" in command)):
-            command, then = f"rmqctl heal {self._target} --yes", f"{healing.offer}, exactly. {UNDO}"
+            command, then = self._heal(healing)
         pid = self._examination.broker_pid or 0
         needs_store = command.startswith(NEED_STORE) or APPENDS in command
         if pid <= 0 or group.code == "broker-runs" or not needs_store:
@@ -260,7 +261,7 @@ class Prescriber:
             return command.format(**self._places(group, first)), then.format(code=self._code(group))
         healing = self._examination.healing if group.code in OF_LOG else None
         if healing is not None and len(healing.healed) == len(healing.outcomes):
-            return f"rmqctl heal {self._target} --yes", f"{healing.offer}, exactly. {UNDO}"
+            return self._heal(healing)
         refused = self._examination.repairs.refused
         if group.code == "broker-died" and self._examination.facts.in_rocksdb and self._examination.facts.is_healed:
             return f"rmqctl recover {self._target} --dry-run", FILLED_BY_START
@@ -285,6 +286,14 @@ class Prescriber:
         others = f" {healing.offer}: do that first." if healing is not None else ""
         then = caution + self._reason + _after(self._plan) + self._other + others
         return f"rmqctl recover {self._target}{self._options} {'--dry-run' if self._plan.fewer else '--yes'}", then
+
+    def _heal(self, healing: HealPlan) -> tuple[str, str]:
+        if len(healing.healed) == len(healing.outcomes):
+            return f"rmqctl heal {self._target} --yes", f"{healing.offer}, exactly. {UNDO}"
+        then = (
+            f"This changes nothing. With --yes instead of --dry-run, {healing.offer}, exactly. Run doctor again then."
+        )
+        return f"rmqctl heal {self._target} --dry-run", then
 
     def _is_healed(self, group: Group) -> bool:
         """Return whether `heal` brings back every record of a cause."""
