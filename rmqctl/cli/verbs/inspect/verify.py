@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.output.complaint import report_error
+from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     ignore_receipts_option,
@@ -74,6 +75,7 @@ def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output:
     store, and the document of -o json has the list `reports`. If one store cannot be verified, `verify` continues with
     the next store. The exit code is the largest exit code of all stores.
     """
+    from rmqctl.forensics.witness.diagnosis import notes_of_repairable
 
     def verified(store: Path) -> tuple[ReadOnlyStore, VerifyReport]:
         opened = open_store(store, log_only=level == 1)
@@ -81,13 +83,17 @@ def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output:
 
     if len(stores) > 1:
         return print_stores(_each(stores, verified), output)
-    return print_report(*verified(stores[0]), output)
+    store, report = verified(stores[0])
+    code = print_report(store, report, output)
+    # on stderr alone: `job verify` prints the same document, and has no log at hand
+    for note in notes_of_repairable(store, report) if level > 1 else ():
+        remark(f"note: {note}")
+    return code
 
 
 def _verify(store: ReadOnlyStore, level: int, threads: int, *, receipts: bool) -> VerifyReport:
     from rmqctl.forensics.live_writer import verify_beside_writer
     from rmqctl.forensics.verify import Verification
-    from rmqctl.forensics.witness.diagnosis import notes_of_repairable
 
     verification = Verification(store, level, threads, receipts=receipts)
     with store.storage.keeping_small_files():
@@ -98,8 +104,6 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, *, receipts: bool) -
         except KeyboardInterrupt:
             remark_summary(verification.report)
             raise
-        if level > 1:
-            verification.report.notes += notes_of_repairable(store, verification.report)
     note_unfinished_change(store)
     return verification.report
 
