@@ -52,10 +52,14 @@ def agreed(command: str) -> str:
 
 
 def do_next(found: dict[str, Any], rmqctl: Rmqctl) -> None:
-    """Run the next command of the first cause, as someone who agrees to its plan."""
+    """Run the next command of the first cause, as someone who agrees to its plan.
+
+    A plan of `heal` that brings back only a part exits with 4 (CONTRACT), so it is only shown.
+    """
     program, *words = shlex.split(agreed(found["causes"][0]["next"]))
     assert program == "rmqctl"
-    assert rmqctl(*words).code in (0, 3), words
+    is_part = words[0] == "heal" and "--dry-run" in found["causes"][0]["next"]
+    assert rmqctl(*words).code in ((4,) if is_part else (0, 3)), words
 
 
 def combined(count: int) -> list[tuple[str, str]]:
