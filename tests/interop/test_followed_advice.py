@@ -62,12 +62,22 @@ def served(answer: dict[str, Any], log: Log) -> dict[Place, bytes]:
     }
 
 
-def gone(before: dict[Place, bytes], after: dict[Place, bytes]) -> list[Place]:
-    """The places whose record consumers get neither there any more nor from the queue that it names."""
-    names = {place: Place(*names_of(record), place.physical_offset) for place, record in before.items()}
+def gone(before: dict[Place, bytes], after: dict[Place, bytes], undamaged: Log) -> list[Place]:
+    """The places whose record consumers get neither there any more nor from the queue that it names.
+
+    Where `heal` put a flipped bit right, they get the record as it was before the damage, from the queue that it names.
+    """
+    right = {place: undamaged.record(place.physical_offset, len(record)) for place, record in before.items()}
     return sorted(
-        place for place, record in before.items() if record not in (after.get(place), after.get(names[place]))
+        place
+        for place, record in before.items()
+        if record not in (after.get(place), after.get(_named(record, place)))
+        and not (right[place] and after.get(_named(right[place], place)) == right[place])
     )
+
+
+def _named(record: bytes, place: Place) -> Place:
+    return Place(*names_of(record), place.physical_offset)
 
 
 def losses(version: str, folder: Path, stores: Iterable[tuple[str, Pristine, Path]]) -> Iterator[str]:
@@ -79,7 +89,7 @@ def losses(version: str, folder: Path, stores: Iterable[tuple[str, Pristine, Pat
             found = follow(root, conf_of(root), pristine.profile)
             before = served(answer.result(), log)
             log, answer = Log(root), real.ask(real_conf(root, pristine))
-            lost = gone(before, served(answer.result(), log))
+            lost = gone(before, served(answer.result(), log), Log(pristine.root))
             if lost or found.fault:
                 yield f"{name}: {found.commands} {found.fault}: {len(lost)} not served any more: {lost[:SHOWN]}"
             for path in (copy, root):
