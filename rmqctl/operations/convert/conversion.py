@@ -33,6 +33,7 @@ from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.config_file import BACKUP_SUFFIX, TIMER_CHECK
 from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE, conf_as_read, geometry_of_conf
 from rmqctl.store.engine.new_store import named_when_complete, unfinished
+from rmqctl.store.engine.opening import leave_signs
 from rmqctl.store.journal.changes import Install
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.consumers.timer_check import has_timer
@@ -95,7 +96,6 @@ class Converter:
         self._in_rocksdb = conf.queues_in_rocksdb and is_known(OF_ROCKSDB, version)
         timer_size = self._conf.timer_log_file_size or (TIMER_LOG_FILE_SIZE if conf.path else log_file_size(source))
         self._log = RelaidLog(source, self._storage, self.geometry.commitlog_file_size)
-
         self._keeps_timers = self._log.stays and timer_size == log_file_size(source)
 
     def run(self, threads: int) -> Conversion:
@@ -108,21 +108,15 @@ class Converter:
             what = "files of consumequeue_ext keep their size: units lead into them"
             raise BadRequest(what, path=self._conf.path, hint=f"set mappedFileSizeConsumeQueueExt={ext_size}")
         with named_when_complete(self._final):
-            self._leave_signs()
+            leave_signs(self._storage, self._root, profile_of(self._version))
+            for name in (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX, store_path.CONFIG):
+                self._storage.make_folder(self._root / name)
             self._log.write(threads)
             self._write_queues()
             self._copy_parts()
             self._write_state()
             self._build(threads)
         return Conversion(self._log.messages, tuple(self._not_kept()))
-
-    def _leave_signs(self) -> None:
-        if profile_of(self._version).writes_pid_into_abort:
-            self._storage.replace_file(self._root / store_path.ABORT_BAK, b"")
-        if profile_of(self._version).indexes_tags:
-            self._storage.make_folder(self._root / store_path.SIGN_OF_5_4)
-        for name in (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX, store_path.CONFIG):
-            self._storage.make_folder(self._root / name)
 
     def _write_queues(self) -> None:
         for (topic, queue_id), queue in sorted(self._source.queues.items()) if not self._in_rocksdb else ():

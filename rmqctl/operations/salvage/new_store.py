@@ -21,8 +21,9 @@ from rmqctl.operations.repair.recovery_plan import plan_recovery
 from rmqctl.operations.salvage.new_log import NewLog
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.config_file import CONFIG_SIZE_MAX
-from rmqctl.store.config.store_path import ABORT_BAK, CONFIG, SIGN_OF_5_4
+from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.engine.new_store import named_when_complete, unfinished
+from rmqctl.store.engine.opening import leave_signs
 from rmqctl.store.journal.journals import list_journals
 from rmqctl.store.journal.transaction import make_change
 from rmqctl.store.journal.undo import forget, tidy
@@ -97,10 +98,8 @@ class NewStore:
         log.write(found, compact=compact)
         for name, content in self._config.items():
             self._storage.replace_file(self._root / CONFIG / name, content)
-        if self._profile is not None and self._profile.writes_pid_into_abort:
-            self._storage.replace_file(self._root / ABORT_BAK, b"")
-        if self._profile is not None and self._profile.indexes_tags:
-            self._storage.make_folder(self._root / SIGN_OF_5_4)
+        if self._profile is not None:
+            leave_signs(self._storage, self._root, self._profile)
         self._build_queues()
         self._add_topics()
         return log

@@ -31,7 +31,7 @@ from rmqctl.text import counted, quoted, size_text
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage
-    from rmqctl.operations.extract.extract import Extraction
+    from rmqctl.operations.extract.extract import Extraction, Selected
 
 
 @click.command(
@@ -124,18 +124,29 @@ def command(
     note_unread(opened)
     for unknown in filter(None, (unknown_topic(opened, topic) for topic in sorted(wanted.topics))):
         remark(f"note: {unknown}")
-    document = _document(extraction, size)
     if output == "json":
-        print_document("extract", {"store": str(store), "destination": str(new)} | document)
-    elif selected.messages:
-        what = f"{counted(selected.messages, 'message')} of {counted(len(selected.topics), 'topic')}"
-        print_line_of_text(f"{what} in {quoted(new)}, {size_text(size)}")
-        print_line_of_text(f"look into it: rmqctl info {quoted(new)}; rmqctl dump {quoted(new)} --body utf8")
-        print_line_of_text(
-            f"serve it: add {quoted(new / 'broker.conf')} to the broker.conf of a broker on a copy of it"
-        )
+        print_document("extract", {"store": str(store), "destination": str(new)} | _document(extraction, size))
     else:
+        _print(selected, new, size)
+    _remark(extraction, new)
+    if not selected.messages:
+        return int(ExitCode.PARTIAL)
+    incomplete = extraction.dump.incomplete or opened.partly_read
+    return int(outcome(incomplete=incomplete, findings=bool(damages or selected.impossible)))
+
+
+def _print(selected: Selected, new: Path, size: int) -> None:
+    if not selected.messages:
         print_line_of_text("no message is selected, so there is no new store")
+        return
+    what = f"{counted(selected.messages, 'message')} of {counted(len(selected.topics), 'topic')}"
+    print_line_of_text(f"{what} in {quoted(new)}, {size_text(size)}")
+    print_line_of_text(f"look into it: rmqctl info {quoted(new)}; rmqctl dump {quoted(new)} --body utf8")
+    print_line_of_text(f"serve it: add {quoted(new / 'broker.conf')} to the broker.conf of a broker on a copy of it")
+
+
+def _remark(extraction: Extraction, new: Path) -> None:
+    selected = extraction.selected
     if selected.impossible:
         what = "have a topic or queue that no broker can have, and were left out"
         remark(f"{counted(selected.impossible, 'message')} {what}")
@@ -143,10 +154,6 @@ def command(
         remark(f"before a broker of 5.x starts on it: `rmqctl rebuild {quoted(new)} timers`, or old timers come again")
     for why, count in extraction.redaction.notes.items():
         remark(f"{counted(count, 'body', 'bodies')} redacted whole: {why}")
-    if not selected.messages:
-        return int(ExitCode.PARTIAL)
-    incomplete = extraction.dump.incomplete or opened.partly_read
-    return int(outcome(incomplete=incomplete, findings=bool(damages or selected.impossible)))
 
 
 def _document(extraction: Extraction, size: int) -> dict[str, Any]:
