@@ -20,46 +20,67 @@ from rmqctl.cli.output.complaint import report_error
 from rmqctl.cli.shared.interruption import not_ignored, repeat_dropped_interrupts, stop_repeating
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
 
-# name -> (module in rmqctl.cli, short help): `--help` imports no verb
-VERBS = {
-    "info": ("verbs.inspect.info", "Show what a store holds: files, offsets, times, topics, checkpoint."),
-    "doctor": ("verbs.inspect.doctor", "Say why a store is not healthy, and what to type next."),
-    "verify": ("verbs.inspect.verify", "Check whether a store is whole: log, queues, index, checkpoint, config."),
-    "dump": ("verbs.inspect.dump", "Print the records of the log, filtered."),
-    "queue": ("verbs.inspect.queue", "List the queues, or the units of one."),
-    "query": ("verbs.inspect.query", "Find messages by key, id, queue offset or time."),
-    "lag": ("verbs.inspect.lag", "Show how far each consumer group is behind, by topic and queue."),
-    "trace": ("verbs.inspect.trace", "Show the life of a message: copies, transactions, retries, who consumed it."),
-    "report": ("verbs.inspect.report", "Write one HTML page with pictures of a store, for a person who was not there."),
-    "du": ("verbs.inspect.du", "Show what takes the space of a store, and when the disk will be full."),
-    "diff": ("verbs.inspect.diff", "Say what a slave or a copy lacks, and where two stores differ."),
-    "preflight": ("verbs.inspect.preflight", "Say what a broker of another version does with a store."),
-    "send": ("verbs.send", "Send messages of a store to a live cluster, each once; dead letters, too."),
-    "serve": ("verbs.inspect.serve", "Send a store to real slaves, as their master does."),
-    "acquire": (
-        "verbs.inspect.acquire",
-        "Copy a store as evidence: a BagIt folder with hashes; beside a broker, too.",
-    ),
-    "attest": ("verbs.inspect.attest", "Check such a copy, and name what has changed, within 1 MiB."),
-    "config": ("verbs.config.config", "Show topics, groups and offsets; set offsets; restore topics.json."),
-    "append": ("verbs.change.append", "Append one message, or JSON Lines as dump prints them."),
-    "extract": ("verbs.change.extract", "Copy selected messages into a small store, redacted if you like."),
-    "recover": ("verbs.change.recover", "Repair a store after a crash or damage; --dry-run shows its losses."),
-    "heal": ("verbs.change.heal", "Bring damaged records back exactly: from their own bytes, or from a replica."),
-    "erase": ("verbs.change.erase", "Erase messages for good: every copy, by key, text or offset."),
-    "salvage": ("verbs.change.salvage", "Bring a log back from disk images, shuffled blocks, any files: a new store."),
-    "truncate": ("verbs.change.truncate", "End the log at a record boundary; queues and index follow."),
-    "rebuild": ("verbs.change.rebuild", "Rebuild queues and index from the log."),
-    "clean": ("verbs.change.clean", "Delete expired files, by age, disk usage or a limit; made for cron."),
-    "replicate": ("verbs.change.replicate", "Copy a live master's log and configuration; or audit it over the wire."),
-    "checkpoint": ("verbs.change.checkpoint", "Show the checkpoint, or set its fields."),
-    "undo": ("verbs.change.undo", "Undo what rmqctl changed in a store, byte for byte."),
-    "job": ("job.job", "Ask the same questions on Spark, of many or huge stores."),
-    "explain": ("verbs.explain", "Explain a finding or an exit code, and what to do."),
-    "schema": ("verbs.schema", "Print the JSON Schema of a verb's JSON document."),
-    "warm-up": ("verbs.warm_up", "Compile what all verbs need, once: for images and cron."),
-    "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
+# heading of `--help` -> name -> (module in rmqctl.cli, short help): `--help` imports no verb
+VERB_GROUPS = {
+    "Look at a store": {
+        "info": ("verbs.inspect.info", "Show what a store holds: files, offsets, times, topics, checkpoint."),
+        "doctor": ("verbs.inspect.doctor", "Say why a store is not healthy, and what to type next."),
+        "verify": ("verbs.inspect.verify", "Check whether a store is whole: log, queues, index, checkpoint, config."),
+        "dump": ("verbs.inspect.dump", "Print the records of the log, filtered."),
+        "queue": ("verbs.inspect.queue", "List the queues, or the units of one."),
+        "query": ("verbs.inspect.query", "Find messages by key, id, queue offset or time."),
+        "trace": ("verbs.inspect.trace", "Show the life of a message: copies, transactions, retries, who consumed it."),
+        "lag": ("verbs.inspect.lag", "Show how far each consumer group is behind, by topic and queue."),
+        "du": ("verbs.inspect.du", "Show what takes the space of a store, and when the disk will be full."),
+        "report": (
+            "verbs.inspect.report",
+            "Write one HTML page with pictures of a store, for a person who was not there.",
+        ),
+        "diff": ("verbs.inspect.diff", "Say what a slave or a copy lacks, and where two stores differ."),
+        "preflight": ("verbs.inspect.preflight", "Say what a broker of another version does with a store."),
+        "job": ("job.job", "Ask the same questions on Spark, of many or huge stores."),
+    },
+    "Repair a store": {
+        "recover": ("verbs.change.recover", "Repair a store after a crash or damage; --dry-run shows its losses."),
+        "heal": ("verbs.change.heal", "Bring damaged records back exactly: from their own bytes, or from a replica."),
+        "rebuild": ("verbs.change.rebuild", "Rebuild queues and index from the log."),
+        "truncate": ("verbs.change.truncate", "End the log at a record boundary; queues and index follow."),
+        "checkpoint": ("verbs.change.checkpoint", "Show the checkpoint, or set its fields."),
+        "config": ("verbs.config.config", "Show topics, groups and offsets; set offsets; restore topics.json."),
+        "undo": ("verbs.change.undo", "Undo what rmqctl changed in a store, byte for byte."),
+    },
+    "Add and delete": {
+        "append": ("verbs.change.append", "Append one message, or JSON Lines as dump prints them."),
+        "clean": ("verbs.change.clean", "Delete expired files, by age, disk usage or a limit; made for cron."),
+        "erase": ("verbs.change.erase", "Erase messages for good: every copy, by key, text or offset."),
+    },
+    "Move messages and copies": {
+        "send": ("verbs.send", "Send messages of a store to a live cluster, each once; dead letters, too."),
+        "extract": ("verbs.change.extract", "Copy selected messages into a small store, redacted if you like."),
+        "salvage": (
+            "verbs.change.salvage",
+            "Bring a log back from disk images, shuffled blocks, any files: a new store.",
+        ),
+        "acquire": (
+            "verbs.inspect.acquire",
+            "Copy a store as evidence: a BagIt folder with hashes; beside a broker, too.",
+        ),
+        "attest": ("verbs.inspect.attest", "Check such a copy, and name what has changed, within 1 MiB."),
+        "replicate": (
+            "verbs.change.replicate",
+            "Copy a live master's log and configuration; or audit it over the wire.",
+        ),
+        "serve": ("verbs.inspect.serve", "Send a store to real slaves, as their master does."),
+    },
+    "rmqctl itself": {
+        "explain": ("verbs.explain", "Explain a finding or an exit code, and what to do."),
+        "schema": ("verbs.schema", "Print the JSON Schema of a verb's JSON document."),
+        "warm-up": ("verbs.warm_up", "Compile what all verbs need, once: for images and cron."),
+        "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
+    },
 }
+VERBS = {name: verb for group in VERB_GROUPS.values() for name, verb in group.items()}
+NAME_WIDTH = max(map(len, VERBS))
 STDERR = 2
 SPARK_SESSION = "rmqctl.spark.session.session"  # only jobs import it
 # number of objects; a scan creates no cycles, and a search for them takes up to a third of the time
@@ -87,8 +108,9 @@ class Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs and the exit codes, without importing the verbs."""
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+        for heading, verbs in VERB_GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(NAME_WIDTH), text) for name, (_, text) in verbs.items()])
         with formatter.section("Exit status"):
             formatter.write_dl([(str(int(code)), meaning) for code, meaning in EXIT_CODE_MEANINGS.items()])
 

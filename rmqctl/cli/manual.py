@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from rmqctl import __version__
-from rmqctl.cli.main import VERBS, rmqctl
+from rmqctl.cli.main import VERB_GROUPS, VERBS, rmqctl
 from rmqctl.cli.shared.run_as import WHICH_USER, WHICH_USER_DRY_RUN, takes_as_root
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS
@@ -105,7 +105,14 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
     examples = (f".TP\n{escaped(what)}:\n\\fB{escaped(line)}\\fR" for line, what in _examples(command, context))
     parts.append(_section("EXAMPLES", "\n".join(examples)))
     if command is rmqctl:
-        verbs = (f".TP\n\\fB{escaped(verb)}\\fR\n{escaped(text)}" for verb, (_, text) in VERBS.items())
+        verbs = [
+            line
+            for heading, group in VERB_GROUPS.items()
+            for line in (
+                f".SS {heading}",
+                *(f".TP\n\\fB{escaped(verb)}\\fR\n{escaped(text)}" for verb, (_, text) in group.items()),
+            )
+        ]
         parts.append(_section("VERBS", "\n".join(verbs)))
     meanings = command.exit_code_meanings() if isinstance(command, Verb) else EXIT_CODE_MEANINGS
     codes = (f".TP\n\\fB{int(code)}\\fR\n{escaped(meaning)}" for code, meaning in meanings.items())

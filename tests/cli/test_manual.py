@@ -55,6 +55,6 @@ def test_every_page_has_its_parts() -> None:
 
 
 def test_no_line_is_taken_for_a_command() -> None:
-    known = (".TH", ".SH", ".TP", ".PP", ".nf", ".fi", ".IP")
+    known = (".TH", ".SH", ".SS", ".TP", ".PP", ".nf", ".fi", ".IP")
     for source in pages().values():
         assert not [line for line in source.splitlines() if line.startswith((".", "'")) and not line.startswith(known)]
