@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.profile import Profile
-    from rmqctl.operations.placeholder.blocks import PlaceholderBlock
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.journal.changes import Change
+    from rmqctl.store.journal.changes import BlockWrite, Change
     from rmqctl.store.read.read_only_store import Fingerprint
     from rmqctl.store.timer.timer_message import TimerMessage
 
@@ -102,12 +101,12 @@ class SetCheckpoint(NamedTuple):
 
 
 class AddLogFile(NamedTuple):
-    """A step that adds a missing log file, with `placeholders` and zeros."""
+    """A step that adds a missing log file, with `blocks` and zeros."""
 
     path: str
     size: int
     like: str  # the file that gives the new one its mtime
-    placeholders: tuple[PlaceholderBlock, ...]
+    blocks: tuple[BlockWrite, ...]
 
     def describe(self) -> str:
         """Return one line of text for people."""

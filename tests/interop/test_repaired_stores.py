@@ -137,7 +137,7 @@ def test_golden_stores(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "names"), [("4.9.7", ("497-basic", "broker-497")), ("5.5.0", ("550-basic",))])
 def test_healed_stores(version: str, names: tuple[str, ...], tmp_path: Path) -> None:
-    """With flipped bits, healed from what they have; and with a lost part of the log, from a replica."""
+    """With flipped bits, healed from what they have; with lost parts and files, and without the end, from a replica."""
     healed: dict[tuple[str, str], Stored] = {}
     for name in names:
         flipped, hit = unpack(name, tmp_path / name), unpack(name, tmp_path / f"{name}-hit")
@@ -147,8 +147,18 @@ def test_healed_stores(version: str, names: tuple[str, ...], tmp_path: Path) -> 
             overwrite(flipped, at, bytes([byte_at(flipped, at) ^ 4]))
         assert rmqctl("heal", flipped, "--yes") == REPAIRED
         overwrite(hit, 40_000, bytes(20_000))
-        assert rmqctl("heal", hit, "--from", unpack(name, tmp_path / f"{name}-slave"), "--yes") == REPAIRED
+        slave = unpack(name, tmp_path / f"{name}-slave")
+        assert rmqctl("heal", hit, "--from", slave, "--yes") == REPAIRED
+        lost, behind = unpack(name, tmp_path / f"{name}-lost"), unpack(name, tmp_path / f"{name}-behind")
+        first, second, *_ = sorted((lost / "commitlog").iterdir())
+        first.unlink()
+        os.truncate(second, 30_000)
+        assert rmqctl("heal", lost, "--from", slave, "--yes") == REPAIRED
+        assert rmqctl("truncate", behind, "--to", whole[200].physical_offset, "--yes") == REPAIRED
+        assert rmqctl("heal", behind, "--from", slave, "--tail", "--yes") == REPAIRED
+        assert rebuild(behind, name) == REPAIRED
         healed |= {(name, "flipped"): Stored(name, flipped), (name, "hit"): Stored(name, hit)}
+        healed |= {(name, "lost"): Stored(name, lost), (name, "behind"): Stored(name, behind)}
     answers = read_copies(version, healed, start=True, key_messages=ALL)
     for (name, how), answer in answers.items():
         with about(name, how):

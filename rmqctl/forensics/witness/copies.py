@@ -17,7 +17,7 @@ from rmqctl.forensics.witness.usual import RESERVED_NAMES
 from rmqctl.format import encode, host
 from rmqctl.format.index_entry import key_hashes
 from rmqctl.format.message import HEADS, Message
-from rmqctl.format.properties import CRC32, UNIQ_KEY
+from rmqctl.format.properties import CRC32
 from rmqctl.store.config.topics import TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
@@ -267,9 +267,9 @@ def _known(copy: Message, topic: str, queue_id: int) -> tuple[str, ...]:
 
 def _with_unique(log: CommitLog) -> Iterator[tuple[Message, str]]:
     for item in log.scan():
-        unique = item.properties.get(UNIQ_KEY) if isinstance(item, Message) else None
+        unique = _UNIQUE.search(item.properties_bytes) if isinstance(item, Message) else None
         if unique is not None and isinstance(item, Message):
-            yield item, unique
+            yield item, unique[1].decode("utf-8", "replace")
 
 
 def _way(copy: Message, other: Message) -> tuple[str, str, bool, frozenset[str]]:

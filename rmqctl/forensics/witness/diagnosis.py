@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.witness.examine import Examination
 from rmqctl.forensics.witness.usual import Usual
-from rmqctl.store.read.commit_log import NOT_READ
+from rmqctl.store.read.commit_log import NO_BLANK, NOT_READ, ScanSummary
 from rmqctl.text import part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.forensics.verify import VerifyReport
@@ -28,7 +28,7 @@ CODES_OF_RECORDS = frozenset({
     "index-dangling", "index-missing", "index-time",
 })  # fmt: skip
 # damage in which no record of the log lies
-NO_RECORD = frozenset({"bytes-behind-end", "no-blank", *NOT_READ})
+NO_RECORD = frozenset({"bytes-behind-end", NO_BLANK, *NOT_READ})
 
 
 class Diagnosis(NamedTuple):
@@ -37,6 +37,7 @@ class Diagnosis(NamedTuple):
     examination: Examination
     usual: Usual
     damages: list[Damage]
+    end: int  # of the last whole record
 
 
 def diagnose(
@@ -45,11 +46,16 @@ def diagnose(
     suspects_max: int = SUSPECTS_MAX,
     *,
     accept_single_bit: bool = False,
+    left_out: Collection[str] = NO_RECORD,
 ) -> Diagnosis:
-    """Read the log of a store; `findings` are those of `verify`. Raises OSError."""
+    """Read the log of a store; `findings` are those of `verify`.
+
+    Damage with a code in `left_out` is not examined. Raises OSError.
+    """
     usual = Usual(_suspects(findings, suspects_max), store.queue_topics.union(store.listed_topics))
-    damages = [damage for damage in usual.read(store.commit_log.scan()) if damage.code not in NO_RECORD]
-    return Diagnosis(Examination(store, usual, accept_single_bit=accept_single_bit), usual, damages)
+    summary = ScanSummary()
+    damages = [damage for damage in usual.read(store.commit_log.scan(summary)) if damage.code not in left_out]
+    return Diagnosis(Examination(store, usual, accept_single_bit=accept_single_bit), usual, damages, summary.end)
 
 
 def notes_of_repairable(store: ReadOnlyStore, report: VerifyReport) -> Iterator[str]:
@@ -59,7 +65,7 @@ def notes_of_repairable(store: ReadOnlyStore, report: VerifyReport) -> Iterator[
     """
     if not report.summary.damages or report.summary.records > RECORDS_MAX or store.lock_holder() is not None:
         return
-    examination, _, damages = diagnose(store, report.findings)
+    examination, _, damages, _ = diagnose(store, report.findings)
     first = [*islice(damages, DAMAGES_SHOWN)]
     examination.find_copies(first)
     verdicts = (examination.examine(one.physical_offset, None if one.message else one.end) for one in first)

@@ -109,8 +109,9 @@ class Examination:
         bodies = {
             _body_of(damage.message): damage for damage in damages if damage.code == BAD_BODY_CRC and damage.message
         }
+        sums = {crc for _, crc, _ in bodies}
         for item in self._store.commit_log.scan() if bodies else ():
-            damage = bodies.get(_body_of(item)) if isinstance(item, Message) else None
+            damage = bodies.get(_body_of(item)) if isinstance(item, Message) and item.body_crc in sums else None
             if damage is not None and isinstance(item, Message):
                 self._copies[damage.physical_offset] = item._replace(body=memoryview(bytes(item.body)))
 
@@ -227,7 +228,7 @@ class Examination:
             stored = crc.stored_property_crc(message.properties_bytes)
             flips = [] if stored is None else find_bit_flips(raw[: -crc.PROPERTY_CRC_SIZE], stored)
             yield from (_changed(at, raw, BIT_FLIP, ((flip.position, flip.bit),)) for flip in flips)
-        for position in _positions(found, raw):
+        for position in _positions(found, raw) if any(raw[:BLANK_SIZE]) else ():
             for bit in range(8):
                 yield _changed(at, raw, BIT_FLIP, ((position, bit),))
 
@@ -315,7 +316,10 @@ def _of_body(at: int, raw: bytes, message: Message) -> Iterator[Candidate]:
 
 
 def _head_and_lengths(raw: bytes) -> list[int]:
-    """Return the positions of the bytes that say where a record's fields lie."""
+    """Return the positions of the bytes that say where a record's fields lie.
+
+    No other bit can put that right.
+    """
     if len(raw) < record.MIN_SIZE:
         return [*range(min(BLANK_SIZE, len(raw)))]
     head = record.head_of(raw)
@@ -323,14 +327,15 @@ def _head_and_lengths(raw: bytes) -> list[int]:
         zip((field.name for field in head.fields), head.struct.unpack_from(raw.ljust(head.size)), strict=True)
     )
     topic_length_at = head.size + fields["BODYLENGTH"]
-    positions = set(range(min(HEAD_SIZE_MAX, len(raw))))
+    names = ("TOTALSIZE", "MAGICCODE", "SYSFLAG", "BODYLENGTH")
+    positions = {head.offset(name) + at for name in names for at in range(4)}
     for length_size in (1, 2):
         if topic_length_at >= 0 and topic_length_at + length_size <= len(raw):
             topic_length = int.from_bytes(raw[topic_length_at : topic_length_at + length_size], "big")
             properties_length_at = topic_length_at + length_size + topic_length
             positions |= {*range(topic_length_at, topic_length_at + length_size)}
-            positions |= {at for at in (properties_length_at, properties_length_at + 1) if at < len(raw)}
-    return sorted(positions)
+            positions |= {properties_length_at, properties_length_at + 1}
+    return sorted(at for at in positions if at < len(raw))
 
 
 def _is_corroborated(message: Message, damaged: Message) -> bool:

@@ -1,8 +1,9 @@
 """The plan of `rmqctl heal`: what comes back, from where, and what confirms it.
 
 1. `verify` and the scan of the log name the records that something refutes.
-2. For each, the witnesses choose among the candidates: a replica's record, one bit changed, or two of the body.
-3. What is exact becomes a change of the log; nothing else is changed. What has several explanations is shown, and left.
+2. What a replica has of missing and short files is planned as zeros (`missing.py`), which are damage, too.
+3. For each, the witnesses choose among the candidates: a replica's record, one bit changed, or two of the body.
+4. What is exact becomes a change of the log; nothing else is changed. What has several explanations is shown, and left.
 
 The bytes that are written are those of the healed record that differ. Queues and index are not changed: they led to
 the record before it was damaged.
@@ -15,11 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import RmqctlError
 from rmqctl.forensics.verify import Verification
-from rmqctl.forensics.witness.diagnosis import OFFERED_MAX, RECORDS_MAX, SUSPECTS_MAX, diagnose
+from rmqctl.forensics.witness.diagnosis import NO_RECORD, OFFERED_MAX, RECORDS_MAX, SUSPECTS_MAX, diagnose
 from rmqctl.forensics.witness.examine import COPY, Examination, Verdict
-from rmqctl.format.message import Message
+from rmqctl.format.message import Blank, Message
+from rmqctl.operations.heal.missing import filled
 from rmqctl.operations.heal.replica import Replica, ReplicaBytes, Run
-from rmqctl.store.journal.changes import Write
+from rmqctl.operations.plan import AddLogFile
+from rmqctl.store.journal.changes import Resize, Write
+from rmqctl.store.read.commit_log import NO_BLANK
 from rmqctl.text import part_of
 
 if TYPE_CHECKING:
@@ -91,6 +95,9 @@ class HealPlan:
 
     outcomes: tuple[Outcome, ...]  # in log order
     fingerprint: Fingerprint  # of the store's files before they were read
+    files: tuple[AddLogFile | Resize, ...] = ()  # log files that were missing or short
+    end: int = 0  # of the log before; 0: of no log
+    beyond: int = 0  # bytes that a replica has beyond the end, and that are not taken
 
     @property
     def healed(self) -> list[Healed]:
@@ -108,9 +115,10 @@ class HealPlan:
         return [one for one in self.outcomes if isinstance(one, Lost)]
 
     @property
-    def changes(self) -> list[Write | ReplicaBytes]:
+    def changes(self) -> list[Write | ReplicaBytes | AddLogFile | Resize]:
         """The changes of the log files."""
-        return [change for one in self.healed for change in one.changes]
+        added = {file.path for file in self.files if isinstance(file, AddLogFile)}
+        return [*self.files, *(change for one in self.healed for change in one.changes if change.path not in added)]
 
     @property
     def offer(self) -> str:
@@ -148,43 +156,72 @@ def offered(store: ReadOnlyStore, records: int, threads: int = 1) -> HealPlan | 
 
 
 class Healing:
-    """Plans what brings the damaged records of a store back."""
+    """Plans what brings the damaged records of a store back.
 
-    def __init__(self, store: ReadOnlyStore, threads: int = 1, *, accept_single_bit: bool = False) -> None:
-        self._store = store
-        self._log = store.commit_log
-        self._verification = Verification(store, threads=threads)
+    `others` are replicas of the log by name; the first that has a record whole counts. With `tail`, what they have
+    beyond the log's end is taken, too. Raises OSError.
+    """
+
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        threads: int = 1,
+        others: Mapping[str, CommitLog] | None = None,
+        *,
+        tail: bool = False,
+        accept_single_bit: bool = False,
+    ) -> None:
+        self._fingerprint = store.fingerprint()
+        self._others = others or {}
+        self._store, self._files, self._end = filled(store, self._others.values(), tail=tail)
+        self._log = self._store.commit_log
+        self._verification = Verification(self._store, threads=threads)
         self._accept = accept_single_bit
 
     def warm_up(self) -> None:
         """Compile or load the kernels, unless the store is small."""
         self._verification.warm_up()
 
-    def plan(self, others: Mapping[str, CommitLog] | None = None, suspects_max: int = SUSPECTS_MAX) -> HealPlan:
-        """Return the plan; `others` are replicas of the log by name.
-
-        The first of them that has a record whole counts. Raises AnotherLog, OSError and Unreadable.
-        """
-        fingerprint = self._store.fingerprint()
+    def plan(self, suspects_max: int = SUSPECTS_MAX) -> HealPlan:
+        """Return the plan. Raises AnotherLog, OSError and Unreadable."""
         self._verification.run()
-        examination, usual, damages = diagnose(
-            self._store, self._verification.report.findings, suspects_max, accept_single_bit=self._accept
+        replicas = [Replica(self._store, name, log) for name, log in self._others.items()]
+        examination, usual, damages, end = diagnose(
+            self._store,
+            self._verification.report.findings,
+            suspects_max,
+            accept_single_bit=self._accept,
+            left_out=NO_RECORD - {NO_BLANK} if replicas else NO_RECORD,
         )
-        replicas = [Replica(self._store, name, log) for name, log in (others or {}).items()]
         for replica in replicas:
             replica.prove(usual.suspects)
-        examination.find_copies(damages)
+        examination.find_copies([damage for damage in damages if damage.code != NO_BLANK])
         ends = {damage.physical_offset: damage.end for damage in damages if damage.message is None}
-        places = {*usual.suspects, *(damage.physical_offset for damage in damages)}
+        if self._end > end:
+            ends[end] = self._end
+        places = {*usual.suspects, *ends, *(damage.physical_offset for damage in damages)}
         places |= {place for replica in replicas for place in (*replica.differing, *replica.replaced)}
         outcomes: list[Outcome] = []
         reached = 0
         for place in sorted(places):
-            if place >= reached:
-                found = [*self._outcomes(examination, place, ends.get(place), replicas)]
+            begin = max(place, reached) if place in ends else place
+            if reached <= begin < ends.get(place, begin + 1):
+                found = [*self._outcomes(examination, begin, ends.get(place), replicas)]
                 reached = max([reached, *(one.physical_offset + one.size for one in found)])
                 outcomes += found
-        return HealPlan(tuple(outcomes), fingerprint)
+        beyond = max([0, *(log.end()[0] - max(end, reached) for log in self._others.values())])
+        return HealPlan(tuple(outcomes), self._fingerprint, tuple(self._filled(outcomes)), end, beyond)
+
+    def _filled(self, outcomes: Sequence[Outcome]) -> Iterator[AddLogFile | Resize]:
+        """Yield the files that are added, with what is in them, or made longer."""
+        writes: dict[str, list[Write | ReplicaBytes]] = {}
+        for change in (change for one in outcomes if isinstance(one, Healed) for change in one.changes):
+            writes.setdefault(change.path, []).append(change)
+        for path, file in self._files.items():
+            if isinstance(file, Resize):
+                yield file
+            elif path in writes:
+                yield file._replace(blocks=tuple(writes[path]))
 
     def _outcomes(
         self, examination: Examination, place: int, end: int | None, replicas: Sequence[Replica]
@@ -198,7 +235,8 @@ class Healing:
                 return
         if verdict is None:
             differing = [replica for replica in replicas if place in replica.differing]
-            yield from self._differing(examination, place, differing)
+            if len(differing) > sum(replica.log.at(place) == self._log.at(place) for replica in replicas):
+                yield from self._differing(examination, place, differing)
             return
         end = end or place + verdict.size
         while place < end:
@@ -207,8 +245,14 @@ class Healing:
             runs = [(run, replica) for replica in replicas if (run := replica.run(place, end)) is not None]
             right = [(run, replica) for run, replica in runs if not _is_refuted(examination, run)]
             if right:
-                yield self._of_replica(*right[0], verdict)
-                place = right[0][0].end
+                agreed = _agreed(examination, right[0], replicas)
+                whole = agreed[0] if agreed is not None else right[0][0].first
+                if agreed is not None:
+                    yield self._of_replica(*agreed, verdict)
+                else:
+                    shown = tuple(_shown(replica) for _, replica in runs)
+                    yield Ambiguous(place, whole.end - place, "the replicas differ", shown)
+                place = whole.end
                 continue
             if runs and verdict is not None and verdict.is_exact:
                 yield _conflict(verdict, runs[0][1])
@@ -251,12 +295,38 @@ class Healing:
         return Healed(run.begin, size, "replica", replica.name, witnesses, run.messages, changes)
 
     def _differing(self, examination: Examination, place: int, replicas: Sequence[Replica]) -> Iterator[Ambiguous]:
-        """Yield a record that nothing refutes, and that replicas have with another bit."""
+        """Yield a record that nothing refutes, and most replicas have otherwise."""
         shown = [_shown(replica) for replica in replicas if not examination.refutes(replica.differing[place])]
         if shown:
             size = replicas[0].differing[place].size
             here = {"how": "as it is", "source": str(self._store.path.root)}
-            yield Ambiguous(place, size, "nothing says which bit is right", (here, *shown))
+            yield Ambiguous(place, size, "nothing says which bits are right", (here, *shown))
+
+
+def _agreed(
+    examination: Examination, found: tuple[Run, Replica], replicas: Sequence[Replica]
+) -> tuple[Run, Replica] | None:
+    """Return the part of a run up to where replicas differ.
+
+    If they differ at its beginning, return the record that most of them have, or None.
+    """
+    run, replica = found
+    place, messages = run.begin, 0
+    while place < run.end and len(replicas) > 1:
+        has = [(one, item) for one in replicas if isinstance(item := one.log.at(place), Message | Blank)]
+        if any(item != has[0][1] for _, item in has):
+            break
+        messages += isinstance(has[0][1], Message)
+        place = has[0][1].end
+    else:
+        return found
+    if place > run.begin:
+        return run._replace(end=place, messages=messages), replica
+    right = [(one, item) for one, item in has if isinstance(item, Blank) or not examination.refutes(item)]
+    for one, item in right:
+        if sum(item == other for _, other in right) * 2 > len(right) and item.end <= run.end:
+            return Run(place, item.end, int(isinstance(item, Message)), item), one
+    return None
 
 
 def _is_refuted(examination: Examination, run: Run) -> bool:

@@ -1,6 +1,7 @@
 """Another store of the same log: a slave, a backup, a snapshot.
 
-It is proved to be the same log before any byte of it is used: each whole record of both is equal, but for single bits.
+It is proved to be the same log before any byte of it is used: each whole record of both is equal, but for single bits,
+or for damage where no checksum shows it.
 A part that the replica lacks, or has damaged itself, is not taken from it.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from rmqctl.errors import AnotherLog
 from rmqctl.format.message import Blank, Damage, Message
@@ -87,7 +90,7 @@ class Replica:
     def __init__(self, store: ReadOnlyStore, name: str, log: CommitLog) -> None:
         self.name, self.log = name, log
         self._store = store
-        self.differing: dict[int, Message] = {}  # whole records here and in the store that differ in a bit
+        self.differing: dict[int, Message] = {}  # whole records here that the store has with other bits
         self.replaced: dict[int, int] = {}  # beginnings and ends of what `recover` put into the store, and not here
 
     def prove(self, suspects: Collection[int]) -> None:
@@ -107,7 +110,7 @@ class Replica:
             elif item.placeholder is not None:
                 begin = item.physical_offset if item.physical_offset != last else begin
                 self.replaced[begin] = last = item.end
-            elif isinstance(theirs, Message) and self._differs_in_bits(item, theirs):
+            elif isinstance(theirs, Message) and self._is_same(item, theirs):
                 self.differing[item.physical_offset] = theirs
             elif (other := self._other_record(item, theirs)) is not None:
                 raise self._another_log(item, other)
@@ -115,9 +118,11 @@ class Replica:
             hint = f"it has {self.log.min_offset} to {self.log.end()[0]} of its log"
             raise AnotherLog("has no record in common with the store", path=self.name, hint=hint)
 
-    def _differs_in_bits(self, ours: Message, theirs: Message) -> bool:
+    def _is_same(self, ours: Message, theirs: Message) -> bool:
         if ours.size != theirs.size:
             return False
+        if (ours.store_timestamp, ours.body_crc, ours.body) == (theirs.store_timestamp, theirs.body_crc, theirs.body):
+            return True
         return bits_between(self.read(ours.physical_offset, ours.size), _read(self._store.commit_log, ours)) <= (
             BITS_OF_DAMAGE
         )
@@ -174,14 +179,15 @@ class Replica:
     def _belongs(self, run: Run, end: int) -> bool:
         """Return whether a run is what the store had.
 
-        The next record is the same, or most of its bytes are.
+        The next record is the same, or most of its bytes are, or all that are not zero.
         """
         behind = self._store.commit_log.at(end)
         if run.end <= end and isinstance(behind, Message | Blank) and self.log.at(end) == behind:
             return True
         size = min(run.end - run.begin, WRITE_SIZE)
-        ours = _read_at(self._store.commit_log, run.begin, size)
-        return sum(map(int.__eq__, ours, self.read(run.begin, size))) * 2 > size
+        ours = np.frombuffer(_read_at(self._store.commit_log, run.begin, size), np.uint8)
+        same = ours == np.frombuffer(self.read(run.begin, size), np.uint8)
+        return bool(np.count_nonzero(same) * 2 > size or np.all(same | (ours == 0)))
 
     def read(self, physical_offset: int, size: int) -> bytes:
         """Return bytes of the replica's log. Raises OSError."""

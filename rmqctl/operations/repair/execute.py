@@ -42,6 +42,27 @@ def build(store: ReadOnlyStore, plan: RepairPlan, threads: int, staging: Path) -
     return changes
 
 
+def added_log_file(store: ReadOnlyStore, action: AddLogFile, staging: Path) -> Install:
+    """Make a new log file in `staging`; return what installs it.
+
+    Raises OSError.
+    """
+    root = store.path.root
+    storage = WritableStorage(staging, beneath=root)
+    name = f"{store_path.COMMITLOG}/{Path(action.path).name}"
+    staged = staging / name
+    descriptor = storage.create(staged, action.size)
+    try:
+        for block in action.blocks:
+            storage.write(descriptor, block.offset, block.data)
+    finally:
+        storage.close(descriptor)
+    like = storage.stamp(root / action.like)
+    if like is not None:
+        storage.set_mtime(staged, like.mtime_ns)
+    return Install(action.path, staging, name)
+
+
 def _outermost(changes: list[Change]) -> list[Change]:
     """Leave out deletions inside deleted or replaced folders.
 
@@ -74,7 +95,7 @@ class _Changes:
             elif isinstance(step.action, SetCheckpoint):
                 yield from self._checkpoint(step.action.values)
             elif isinstance(step.action, AddLogFile):
-                yield self._added(step.action)
+                yield added_log_file(self._store, step.action, self._staging)
             elif isinstance(step.action, RebuildTimers):
                 yield from timer_changes(self._store, step.action, self._staging, time.time_ns() // 1_000_000)
             elif isinstance(step.action, RefillQueues):
@@ -103,22 +124,6 @@ class _Changes:
         found = rebuild_plan.changes(rebuild, self._store, self._staging)
         sets_checkpoint = any(isinstance(step.action, SetCheckpoint) for step in plan.steps)
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
-
-    def _added(self, action: AddLogFile) -> Install:
-        root = self._store.path.root
-        storage = WritableStorage(self._staging, beneath=root)
-        name = f"{store_path.COMMITLOG}/{Path(action.path).name}"
-        staged = self._staging / name
-        descriptor = storage.create(staged, action.size)
-        try:
-            for block in action.placeholders:
-                storage.write(descriptor, block.offset, block.data)
-        finally:
-            storage.close(descriptor)
-        like = storage.stamp(root / action.like)
-        if like is not None:
-            storage.set_mtime(staged, like.mtime_ns)
-        return Install(action.path, self._staging, name)
 
     def _checkpoint(self, values: Checkpoint) -> list[Change]:
         if self._index_time is not None:

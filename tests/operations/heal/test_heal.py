@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections import Counter
@@ -16,7 +17,7 @@ from rmqctl.operations.heal.plan import Ambiguous, Healed, Healing, HealPlan, Lo
 from rmqctl.operations.heal.replica import log_of_file
 from rmqctl.store.config.topics import TRANS_HALF_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import Rmqctl, unpack
+from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.file_edits import flip_bits, overwrite, write_at
 
 HEAD = HEADS[0]
@@ -28,7 +29,7 @@ def plan_of(store: Path, *others: Path) -> HealPlan:
         str(other): log_of_file(other) if other.is_file() else ReadOnlyStore(other, log_only=True).commit_log
         for other in others
     }
-    return Healing(ReadOnlyStore(store)).plan(logs)
+    return Healing(ReadOnlyStore(store), others=logs).plan()
 
 
 def messages_of(store: Path) -> list[Message]:
@@ -50,7 +51,8 @@ def flip(store: Path, physical_offset: int, bit: int = 0) -> tuple[str, int, byt
 
 
 def written(plan: HealPlan) -> list[tuple[str, int, bytes]]:
-    return [(change.path, change.offset, change.data) for change in plan.changes]
+    assert not plan.files
+    return [(change.path, change.offset, change.data) for one in plan.healed for change in one.changes]
 
 
 @pytest.mark.parametrize("name", ["326-basic", "497-basic", "533-propcrc", "550-basic", "broker-497", "497-crash"])
@@ -255,6 +257,27 @@ class TestReplica:
         plan = plan_of(ours, theirs)
         assert plan.changes == []
         assert {type(one) for one in plan.outcomes} == {Lost}
+
+    @pytest.mark.parametrize("seed", [1, 6, 155])  # of 300: damage that no checksum shows, and one behind a blank
+    def test_three_with_damage_make_it_whole(self, seed: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+        """Each place is damaged in one of them at most, and the store lacks a file and has a short one."""
+        chance = random.Random(seed)
+        store, *replicas = [unpack("497-basic", tmp_path / name) for name in "abcd"]
+        whole = tree_hash(store / "commitlog")
+        for place in chance.sample(range(0, 210_000, 10_000), 12):
+            size = chance.randrange(1, 5_000)
+            file, at = log_file(replicas[0], place + chance.randrange(5_000))
+            data = chance.choice([bytes(size), chance.randbytes(size)])
+            at = min(at, 63_800 - size)  # what is behind a blank is in no record
+            write_at(chance.choice(replicas) / "commitlog" / file.name, at, data)
+        lost, cut, _, last = chance.sample(sorted((store / "commitlog").iterdir()), 4)
+        lost.unlink()
+        for path in (cut, last)[: chance.randrange(1, 3)]:
+            os.truncate(path, chance.randrange(path.stat().st_size))
+        sources = [word for replica in replicas for word in ("--from", str(replica))]
+        found = rmqctl("heal", store, *sources, "--yes", "-o", "json")
+        assert (found.code, tree_hash(store / "commitlog")) == (3, whole), found.err
+        assert rmqctl("verify", store).code == 0
 
     def test_another_log_is_refused(self, tmp_path: Path) -> None:
         ours = unpack("497-basic", tmp_path / "a")

@@ -68,6 +68,13 @@ def flip_a_bit(root: Path) -> None:
     flip_bits(root / "commitlog" / f"{0:020d}", messages_of(root)[MIDDLE].physical_offset + BODY_AT, 4)
 
 
+def lose_first_and_cut(root: Path) -> None:
+    """The first log file, and the end of the last one."""
+    first, *_, last = sorted((root / "commitlog").iterdir())
+    first.unlink()
+    os.truncate(last, FILE_SIZE // 8)
+
+
 def flip(root: Path) -> None:
     """A damaged body, and no shutdown in order."""
     (root / "abort").write_bytes(b"")
@@ -130,6 +137,7 @@ REPAIRS = {
     "lost-queues": Repair(lose_queues, ("recover",), frozenset({"rebuild-queue", "rebuild-index", "delete"})),
     "short-file": Repair(cut_last_file, ("recover",), frozenset({"resize", "zero", "rebuild-index", "set-checkpoint"})),
     "heal": Repair(flip_a_bit, ("heal",), frozenset({"write"})),
+    "heal-files": Repair(lose_first_and_cut, ("heal", "--from", "WHOLE"), frozenset({"add-file", "resize", "write"})),
     "truncate": Repair(lambda _: None, ("truncate", "--to", "MIDDLE"), frozenset({"zero", "delete", "rebuild-index"})),
     "rebuild": Repair(empty_a_queue, ("rebuild", "all"), frozenset({"install"})),
     "set-offset": Repair(
@@ -164,7 +172,8 @@ class Stores:
         self._middle = messages_of(self._whole)[MIDDLE].physical_offset
 
     def command(self, name: str, root: Path) -> list[str]:
-        words = [str(self._middle) if word == "MIDDLE" else word for word in REPAIRS[name].command]
+        places = {"MIDDLE": str(self._middle), "WHOLE": str(self._whole)}
+        words = [places.get(word, word) for word in REPAIRS[name].command]
         words.insert(2 if words[0] == "config" else 1, str(root))
         return words
 

@@ -21,16 +21,15 @@ from rmqctl.cli.shared.options import (
     scan_options,
     scan_progress,
     store_argument,
-    target_words,
 )
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.cli.views.change.heal_view import print_plan
+from rmqctl.cli.views.change.heal_view import print_plan, remarks_on
 from rmqctl.cli.views.change.repair_view import REPAIR_VERB, check_writable
 from rmqctl.errors import ExitCode
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rmqctl.operations.heal.plan import HealPlan
     from rmqctl.store.journal.changes import Change
@@ -43,6 +42,7 @@ class HealOptions:
     """The options of `rmqctl heal`."""
 
     sources: tuple[Path, ...]
+    tail: bool
     accept_single_bit: bool
 
 
@@ -56,6 +56,8 @@ class HealOptions:
         rmqctl heal store --yes
         # take damaged parts from the slave's store, or from a backup
         rmqctl heal store --from slave/store --from backup/store --yes
+        # a master that lost its end: take also what its slave has beyond it
+        rmqctl heal store --from slave/store --tail --yes
     """,
 )
 @store_argument
@@ -68,6 +70,7 @@ class HealOptions:
     help="Another store of the same log, as a slave's or a backup, or one file of its log under any name. May be given "
     "several times; the first that has a record whole counts.",
 )
+@click.option("--tail", is_flag=True, help="Also take what SOURCE has beyond the end of the log.")
 @click.option(
     "--accept-single-bit",
     is_flag=True,
@@ -92,7 +95,10 @@ def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
     nobody can see that a bit flipped: FLAG, the port of BORNHOST, the low bits of BORNTIMESTAMP and STORETIMESTAMP, and
     the values of user properties.
 
-    With --from, a damaged part comes from SOURCE where SOURCE has it whole. First, every whole record of both logs is
+    With --from, a damaged part comes from SOURCE where SOURCE has it whole, and so do log files that are missing or
+    were cut short, as far as queues lead into them. A file before the first one comes back only if a broker would not
+    have deleted it, by fileReservedTime. What SOURCE has beyond the end of the log stays there, unless --tail is given:
+    a master may never have confirmed it. First, every whole record of both logs is
     compared: if SOURCE is the store of another broker, or a slave whose log went another way, heal changes nothing,
     exits with 4, and names the first difference. SOURCE may end earlier or lack a part: what it lacks stays as it is.
     Where a record has an exact explanation of its own and SOURCE has another one, both are shown, and the record stays
@@ -100,7 +106,8 @@ def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
     What `rmqctl erase` erased stays erased.
 
     heal writes only the log, and keeps the bytes that it overwrites: `rmqctl undo` takes them back. Queues and index
-    stay as they are, because they lead to the records since before the damage. What cannot be had back is listed;
+    stay as they are, because they lead to the records since before the damage. After --tail, rebuild them before a
+    broker starts: one of 5.5.0 left the first message of a tail out of its queue. What cannot be had back is listed;
     `rmqctl recover --keep-going` keeps the messages after it.
 
     heal exits with 0 if nothing is damaged, with 3 if all damage came back, and with 4 if some did not; with --dry-run,
@@ -110,11 +117,13 @@ def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
 
     opened = open_store(store)
     check_writable(opened, refills=True)
+    if asked.tail and not asked.sources:
+        raise click.UsageError("--tail takes what a SOURCE has: give --from SOURCE")
     others = {str(source): _opened(source) for source in asked.sources}
-    healing = Healing(opened, how.threads, accept_single_bit=asked.accept_single_bit)
+    healing = Healing(opened, how.threads, others, tail=asked.tail, accept_single_bit=asked.accept_single_bit)
     warmed_up(healing.warm_up)
     with opened.storage.keeping_small_files(), scan_progress(opened, "heal"):
-        plan = healing.plan(others)
+        plan = healing.plan()
 
     def show() -> None:
         if how.output == "json":
@@ -135,7 +144,7 @@ def command(store: Path, asked: HealOptions, how: LogChangeOptions) -> int:
         f"Heal {store}?",
         make,
         is_due=bool(plan.changes),
-        remarks=_remarks(store, plan),
+        remarks=remarks_on(store, plan, tail=asked.tail),
         code=ExitCode.PARTIAL if is_left else ExitCode.REPAIRED if plan.changes else ExitCode.CLEAN,
     )
     return carry_out(change, how)
@@ -152,15 +161,11 @@ def _opened(source: Path) -> CommitLog:
     return opened.commit_log
 
 
-def _remarks(store: Path, plan: HealPlan) -> Iterator[str]:
-    if plan.ambiguous or plan.lost:
-        yield "what does not come back: another store of the same log may have it (--from)"
-    if any(one.how == "placeholder" for one in plan.healed):
-        yield f"`rmqctl rebuild {target_words(store)} all` then gives the index the keys that placeholders do not have"
-    if plan.lost:
-        yield f"`rmqctl recover {target_words(store)} --keep-going --dry-run` keeps the messages after it"
+def _build(store: ReadOnlyStore, plan: HealPlan, staging: Path) -> Sequence[Change]:
+    from rmqctl.operations.plan import AddLogFile
+    from rmqctl.operations.repair.execute import added_log_file
 
-
-def _build(store: ReadOnlyStore, plan: HealPlan, _: Path) -> Sequence[Change]:
     store.check_as_it_was(plan.fingerprint)
-    return plan.changes
+    return [
+        added_log_file(store, change, staging) if isinstance(change, AddLogFile) else change for change in plan.changes
+    ]

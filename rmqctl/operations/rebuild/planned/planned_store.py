@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
     from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.journal.changes import BlockWrite
     from rmqctl.store.read.consume_queue import UnitQueue
 
 
@@ -83,9 +84,7 @@ def _apply(
         raw = checkpoint.CHECKPOINT.struct.pack(*action.values).ljust(checkpoint.CHECKPOINT_FILE_SIZE, b"\0")
         files[root / store_path.CHECKPOINT] = PlannedFile(len(raw), (Patch(0, len(raw), raw),), is_new=True)
     elif isinstance(action, AddLogFile):
-        files[root / action.path] = PlannedFile(
-            action.size, tuple(_patch(block) for block in action.placeholders), is_new=True
-        )
+        files[root / action.path] = PlannedFile(action.size, tuple(map(_patch, action.blocks)), is_new=True)
     elif isinstance(action, Delete):
         deleted.add(root / action.path)
     elif isinstance(action, Resize | Write | Zero | PlaceholderBlock):
@@ -98,7 +97,7 @@ def _apply(
         )
 
 
-def _patch(action: Write | Zero | PlaceholderBlock) -> Patch:
+def _patch(action: Write | Zero | BlockWrite) -> Patch:
     return (
         Patch(action.begin, action.end)
         if isinstance(action, Zero)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.file_edits import flip_bits, overwrite
@@ -57,6 +60,47 @@ def test_a_replica_makes_the_log_equal(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert (found.code, {one["how"] for one in found.document()["healed"]}) == (3, {"replica"})
     assert tree_hash(store / "commitlog") == tree_hash(replica / "commitlog")
     assert tree_hash(replica) == whole
+    assert rmqctl("verify", store).code == 0
+
+
+@pytest.mark.parametrize("damage", ["first", "middle", "last", "short", "short last"])
+def test_files_come_back(damage: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, replica = unpack("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path / "b")
+    whole = tree_hash(store / "commitlog")
+    file = {"first": 0, "middle": 1, "last": 3, "short": 1, "short last": 3}[damage]
+    path = store / "commitlog" / f"{file * 65536:020d}"
+    os.truncate(path, 10_000) if damage.startswith("short") else path.unlink()
+    before = tree_hash(store)
+    found = rmqctl("heal", store, "--from", replica, "--yes", "-o", "json")
+    assert (found.code, tree_hash(store / "commitlog")) == (3, whole)
+    assert {one["action"] for one in found.document()["actions"]} <= {"add-file", "resize", "write"}
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("heal", store, "--from", replica, "--yes").code == 0
+    assert (rmqctl("undo", store, "--yes").code, tree_hash(store)) == (0, before)
+
+
+def test_what_a_broker_deleted_stays_deleted(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """With fileReservedTime=0, all is older than that."""
+    store, replica = unpack("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path / "b")
+    (store / "commitlog" / f"{0:020d}").unlink()
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=0")
+    found = rmqctl("heal", store, "--from", replica, "--broker-conf", conf, "--yes")
+    assert (found.code, "nothing to heal" in found.out) == (0, True)
+
+
+def test_the_tail_comes_only_if_asked_for(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, replica = unpack("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path / "b")
+    assert rmqctl("heal", store, "--tail").code == 2
+    assert rmqctl("truncate", store, "--to", "146128", "--yes").code == 3
+    left = rmqctl("heal", store, "--from", replica, "--yes")
+    assert (left.code, "--tail takes that" in left.err) == (0, True)
+    before = tree_hash(store / "commitlog")
+    assert rmqctl("heal", replica, "--from", store, "--tail", "--yes").code == 0  # it ends earlier
+    found = rmqctl("heal", store, "--from", replica, "--tail", "--yes")
+    assert (found.code, "92 messages lay beyond" in found.err) == (3, True)
+    assert tree_hash(store / "commitlog") == tree_hash(replica / "commitlog") != before
+    assert rmqctl("rebuild", store, "all", "--yes").code == 3
     assert rmqctl("verify", store).code == 0
 
 
