@@ -45,16 +45,6 @@ class Healed(NamedTuple):
     messages: int  # in these bytes
     changes: tuple[Write | ReplicaBytes, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the keys of one entry of `healed`."""
-        return {
-            "physicalOffset": self.physical_offset,
-            "size": self.size,
-            "how": self.how,
-            "source": self.source,
-            "witnesses": list(self.witnesses),
-        }
-
 
 class Ambiguous(NamedTuple):
     """A record with several explanations, or one that nothing corroborates."""
@@ -64,15 +54,6 @@ class Ambiguous(NamedTuple):
     why: str
     candidates: tuple[dict[str, Any], ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the keys of one entry of `ambiguous`."""
-        return {
-            "physicalOffset": self.physical_offset,
-            "size": self.size,
-            "why": self.why,
-            "candidates": list(self.candidates),
-        }
-
 
 class Lost(NamedTuple):
     """A damaged part of the log that stays as it is."""
@@ -80,10 +61,6 @@ class Lost(NamedTuple):
     physical_offset: int
     size: int  # bytes
     why: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the keys of one entry of `lost`."""
-        return {"physicalOffset": self.physical_offset, "size": self.size, "why": self.why}
 
 
 Outcome = Healed | Ambiguous | Lost
@@ -134,11 +111,17 @@ class HealPlan:
         """Return the keys of the document of `heal`."""
         return {
             "messages": self.messages,
-            "healed": [one.to_json() for one in self.healed],
-            "ambiguous": [one.to_json() for one in self.ambiguous],
-            "lost": [one.to_json() for one in self.lost],
+            "healed": [*map(_to_json, self.healed)],
+            "ambiguous": [*map(_to_json, self.ambiguous)],
+            "lost": [*map(_to_json, self.lost)],
             "actions": [change.to_json() for change in self.changes],
         }
+
+
+def _to_json(outcome: Outcome) -> dict[str, Any]:
+    fields = outcome._asdict()
+    shown = {name: value for name, value in fields.items() if name not in ("physical_offset", "messages", "changes")}
+    return {"physicalOffset": outcome.physical_offset, **shown}
 
 
 def offered(store: ReadOnlyStore, records: int, threads: int = 1) -> HealPlan | None:

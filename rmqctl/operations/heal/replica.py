@@ -123,9 +123,8 @@ class Replica:
             return False
         if (ours.store_timestamp, ours.body_crc, ours.body) == (theirs.store_timestamp, theirs.body_crc, theirs.body):
             return True
-        return bits_between(self.read(ours.physical_offset, ours.size), _read(self._store.commit_log, ours)) <= (
-            BITS_OF_DAMAGE
-        )
+        here = _read_at(self._store.commit_log, ours.physical_offset, ours.size)
+        return bits_between(self.read(ours.physical_offset, ours.size), here) <= BITS_OF_DAMAGE
 
     def _other_record(self, ours: Message, theirs: Message | Blank | Damage | None) -> Message | Blank | None:
         """Return what the replica has in place of a record; None if it lacks it."""
@@ -209,10 +208,6 @@ class Replica:
 def bits_between(one: bytes, other: bytes) -> int:
     """Return in how many bits two values of one size differ."""
     return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count()
-
-
-def _read(log: CommitLog, message: Message) -> bytes:
-    return _read_at(log, message.physical_offset, message.size)
 
 
 def _read_at(log: CommitLog, physical_offset: int, size: int) -> bytes:
