@@ -82,9 +82,11 @@ def _led_to(store: ReadOnlyStore, replicas: Collection[CommitLog]) -> tuple[int,
     begins, ends = [store.commit_log.min_offset], [0]
     for queue in store.queues.values():
         for unit in (queue.first_where(lambda _: True), queue.last()):
-            for replica in replicas if unit is not None else ():
-                message = replica.message_at(unit.physical_offset) if unit is not None else None
-                if message is not None and unit is not None and message.size == unit.size:
+            if unit is None:
+                continue
+            for replica in replicas:
+                message = replica.message_at(unit.physical_offset)
+                if message is not None and message.size == unit.size:
                     begins.append(message.physical_offset)
                     ends.append(message.end)
         queue.queue.close()

@@ -141,8 +141,8 @@ def offered(store: ReadOnlyStore, records: int, threads: int = 1) -> HealPlan | 
 class Healing:
     """Plans what brings the damaged records of a store back.
 
-    `others` are replicas of the log by name; the first that has a record whole counts. With `tail`, what they have
-    beyond the log's end is taken, too. Raises OSError.
+    `others` are replicas of the log by name; where they differ, a record comes from most of them or from none. With
+    `tail`, what they have beyond the log's end is taken, too. Raises OSError.
     """
 
     def __init__(

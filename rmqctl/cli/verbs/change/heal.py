@@ -68,7 +68,7 @@ class HealOptions:
     multiple=True,
     type=LocalPath(),
     help="Another store of the same log, as a slave's or a backup, or one file of its log under any name. May be given "
-    "several times; the first that has a record whole counts.",
+    "several times; where they differ, a record comes from most of them or from none.",
 )
 @click.option("--tail", is_flag=True, help="Also take what SOURCE has beyond the end of the log.")
 @click.option(
