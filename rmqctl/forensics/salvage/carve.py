@@ -13,38 +13,40 @@ again block by block, as even two blocks that fit may be neighbours by chance.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rmqctl.errors import BadRequest
+from rmqctl.forensics.salvage.coverage import QueueCounter, joined
+from rmqctl.forensics.witness.usual import KNOWN_SYS_FLAGS
 from rmqctl.format import message
 from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET, Message
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels import scan
-from rmqctl.kernels.warm_up import warm_up as warm_up_kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from rmqctl.forensics.salvage.coverage import Queues
     from rmqctl.forensics.salvage.sources import Source
 
-BUFFER_SIZE = 2 * 1024 * 1024
+BUFFER_SIZE = 4 * 1024 * 1024
 RECORD_SIZE_MAX = 32 * 1024 * 1024  # maxMessageSize is 4 MiB by default
 PIECES_MAX = 2_000_000
 OFFSET_MAX = 2**62
 TIME_MAX = 2**43  # ms since 1970
-KNOWN_SYS_FLAGS = 0x7FF
 NESTED_WITHIN = 4 * 1024 * 1024  # bytes
 SECTOR_SIZE = 512
 SKIP_MAX = 1 << 20
 BLOCK_SIZES = (4096, 1024)
 # a source is shuffled if less than so many blocks follow their predecessor for each one that does not
 WHOLE_SHARE = 8
+COUNTED_LEAST = 64  # messages of a piece whose queues are kept; in smaller ones, they are counted again
 _MAGICS = (MAGIC_V1, MAGIC_V2)
-_COMMON = MAGIC_V1.to_bytes(4, "big")[:3]
-_HEAD = HEADS[0]
+COMMON_MAGIC = MAGIC_V1.to_bytes(4, "big")[:3]
 _KNOWN = PHYSICALOFFSET_OFFSET + 8  # bytes of a head that say where the record belongs, and how long it is
 UNKNOWN_TIME = -1
 HEAD_ROOM = message.HEAD_SIZE_MAX + 3
@@ -52,14 +54,6 @@ PART_SIZE = 64 * 1024 * 1024  # bytes for one thread
 _EXTRA = message.MAGIC_OFFSET + 4  # bytes behind a part that show whether a record begins at its last byte
 V6 = BORNHOST_V6 | STOREHOST_V6
 _STORE_HOSTS = {flags: (head.offset("STOREHOST"), head.offset("RECONSUMETIMES")) for flags, head in HEADS.items()}
-
-
-def warm_up(size: int) -> None:
-    """Compile or load the kernel of the scan.
-
-    Not if `size`, the bytes of the sources, is small.
-    """
-    warm_up_kernels(scan, size=size)
 
 
 class Piece(NamedTuple):
@@ -79,6 +73,7 @@ class Piece(NamedTuple):
     last_host: bytes
     framed: bool = False  # a head whose lengths add up: its content is damaged
     before: int = 0  # bytes of a head that are in the block before
+    queues: Queues | None = None  # None: they were not counted
 
     @property
     def end(self) -> int:
@@ -100,114 +95,109 @@ class Head(NamedTuple):
     store_host: bytes
 
 
-def head_at(raw: bytes | memoryview) -> Head | None:
+def head_at(raw: bytes | memoryview, announced: int | None = None) -> Head | None:
     """Return the head at the start of `raw`, or None.
 
-    None if no record begins so. `raw` may be cut.
+    None if no record begins so. `raw` may be cut; the record before it may have announced its physical offset, for a
+    cut before that.
     """
-    if len(raw) < _KNOWN:
-        return None
     size, magic = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:8], "big")
-    at = int.from_bytes(raw[PHYSICALOFFSET_OFFSET:_KNOWN], "big")
-    if magic not in _MAGICS or not MIN_SIZE <= size <= RECORD_SIZE_MAX or at > OFFSET_MAX:
+    at = int.from_bytes(raw[PHYSICALOFFSET_OFFSET:_KNOWN], "big") if len(raw) >= _KNOWN else announced
+    if at is None or magic not in _MAGICS or not MIN_SIZE <= size <= RECORD_SIZE_MAX or at > OFFSET_MAX:
         return None
-    if raw[12] > 0x7F or raw[20] > 0x7F:  # QUEUEID, QUEUEOFFSET
-        return None
-    if len(raw) < HEAD_ROOM:
-        raw = bytes(raw).ljust(HEAD_ROOM, b"\0") if len(raw) >= MIN_SIZE - 3 else b""
-    if not raw:
-        return Head(size, at, UNKNOWN_TIME, b"")
-    head = message.head_of(raw)
-    fields = dict(zip((field.name for field in head.fields), head.struct.unpack_from(raw), strict=True))
-    times = fields["BORNTIMESTAMP"], fields["STORETIMESTAMP"]
-    if fields["SYSFLAG"] & ~KNOWN_SYS_FLAGS or not all(0 <= time < TIME_MAX for time in times) or not times[1]:
-        return None
-    if not 0 <= fields["BODYLENGTH"] <= size - head.size:
-        return None
-    return Head(size, at, fields["STORETIMESTAMP"], bytes(fields["STOREHOST"]))
+    if len(raw) < MIN_SIZE - 3:
+        is_likely = len(raw) < _KNOWN or max(raw[12], raw[20]) <= 0x7F  # QUEUEID, QUEUEOFFSET
+        return Head(size, at, UNKNOWN_TIME, b"") if is_likely else None
+    return _likely_head(bytes(raw).ljust(HEAD_ROOM, b"\0"), size, at, 0)
 
 
-class Carver:
-    """Collects the pieces of all sources, with several threads.
+def _likely_head(raw: bytes, size: int, at: int, earliest: int) -> Head | None:
+    """Return the head of a record of `size` bytes, if all its fields may be so."""
+    if max(raw[12], raw[20]) > 0x7F:
+        return None
+    layout = message.head_of(raw)
+    fields = dict(zip((field.name for field in layout.fields), layout.struct.unpack_from(raw), strict=True))
+    born, stored = fields["BORNTIMESTAMP"], fields["STORETIMESTAMP"]
+    if not (earliest <= born < TIME_MAX and max(earliest, 1) <= stored < TIME_MAX):
+        return None
+    is_likely = not fields["SYSFLAG"] & ~KNOWN_SYS_FLAGS and 0 <= fields["BODYLENGTH"] <= size - layout.size
+    return Head(size, at, stored, bytes(fields["STOREHOST"])) if is_likely else None
 
-    `on_progress` gets the number of bytes read since the last call.
+
+class Carved(NamedTuple):
+    """What all sources have."""
+
+    pieces: list[Piece]
+    blanks: dict[int, int]  # where blanks begin and end, which is where a log file ends
+    nested: int  # messages inside the bodies of others
+
+
+def carve(sources: Sequence[Source], on_progress: Callable[[int], None] = lambda _: None, threads: int = 1) -> Carved:
+    """Return the pieces of all sources, and set their block sizes.
+
+    `on_progress` gets the number of bytes read since the last call. Raises OSError, and BadRequest if there are too
+    many pieces.
     """
-
-    def __init__(self, on_progress: Callable[[int], None] = lambda _: None, threads: int = 1) -> None:
-        self.pieces: list[Piece] = []
-        self.block_sizes: list[int] = []  # by source; 0: the source is not shuffled
-        self.nested = 0  # messages inside the bodies of others
-        self.blanks: dict[int, int] = {}  # where blanks begin and end, which is where a log file ends
-        self._on_progress = on_progress
-        self._threads = threads
-
-    def carve(self, source: Source) -> None:
-        """Add the pieces of the next source.
-
-        Raises OSError, and BadRequest if there are too many.
-        """
-        number = len(self.block_sizes)
-        found = _Pieces(PIECES_MAX - len(self.pieces))
+    pieces: list[Piece] = []
+    blanks: dict[int, int] = {}
+    nested = 0
+    for number, source in enumerate(sources):
+        found = _Pieces(PIECES_MAX - len(pieces))
         reached = 0
-        with ThreadPoolExecutor(self._threads) as executor:
+        with ThreadPoolExecutor(threads) as executor:
             parts = [
                 (begin, min(begin + PART_SIZE, extent[1]), extent[1])
                 for extent in source.extents()
                 for begin in range(*extent, PART_SIZE)
             ]
-            strips = executor.map(lambda part: _Strip(source, number, *part), parts)
+            strips = executor.map(partial(_Strip, source, number), parts)
             for part, strip in zip(parts, strips, strict=True):
                 is_inside = strip.pieces and strip.pieces[0].position < reached  # it began inside a record
-                carved = _Strip(source, number, max(reached, part[0]), *part[1:]) if is_inside else strip
+                carved = _Strip(source, number, (max(reached, part[0]), *part[1:])) if is_inside else strip
                 reached = max(reached, carved.reached)
-                self.blanks |= carved.blanks
-                for piece in carved.pieces:
-                    found.add(piece)
-                self._on_progress(part[1] - part[0])
-        block_size = found.shuffled()
-        if block_size:
-            found = _Pieces(PIECES_MAX - len(self.pieces))
-            for extent in source.extents():
-                _Strip(source, number, *extent, extent[1], block_size=block_size).move_to(found)
+                blanks |= carved.blanks
+                found.add_all(carved.pieces)
+                on_progress(part[1] - part[0])
+        source.block_size = found.shuffled()
+        if source.block_size:
+            found, source.unreadable = _Pieces(PIECES_MAX - len(pieces)), 0
+            for begin, end in source.extents():
+                found.add_all(_Strip(source, number, (begin, end, end)).pieces)
         else:
-            self.nested += found.drop_nested()
-        self.pieces += found.pieces
-        self.block_sizes.append(block_size)
+            nested += found.drop_nested()
+        pieces += found.pieces
         source.close()
+    return Carved(pieces, blanks, nested)
 
 
 class _Strip:
     """The pieces that begin in [begin, end) of a source.
 
-    `limit` is where the extent ends.
+    `limit` is where the extent ends. Of a shuffled source, each block is read for itself.
     """
 
-    def __init__(self, source: Source, number: int, begin: int, end: int, limit: int, *, block_size: int = 0) -> None:
-        self.reached = begin
+    def __init__(self, source: Source, number: int, part: tuple[int, int, int]) -> None:
+        begin, end, limit = part
+        block = source.block_size
+        self.reached = begin // block * block if block else begin
         self.blanks: dict[int, int] = {}
         self._source = source
         self._number = number
         self._found = _Pieces(PIECES_MAX)
-        self._buffer = bytearray(min(BUFFER_SIZE, limit - begin + _EXTRA))
+        self._buffer = bytearray(block or min(BUFFER_SIZE, limit - begin + _EXTRA))
         self._bytes = np.frombuffer(self._buffer, np.uint8)
         self._rows = np.empty(len(self._buffer) // MIN_SIZE + 1, scan.RECORD_COLUMNS)
-        if block_size:
-            for block in range(begin // block_size * block_size, end, block_size):
-                self._carve_block(block, block_size)
-        else:
-            self._carve(end, limit)
-        del self._buffer, self._bytes, self._rows
+        self._counter = QueueCounter()
+        self._carve(end, limit)
+        del self._buffer, self._bytes, self._rows, self._counter
 
     @property
     def pieces(self) -> list[Piece]:
         return self._found.pieces
 
-    def move_to(self, found: _Pieces) -> None:
-        for piece in self.pieces:
-            found.add(piece)
-
     def _carve(self, end: int, limit: int) -> None:
-        step, need = SECTOR_SIZE, 0
+        block = self._source.block_size
+        step, need = block or SECTOR_SIZE, 0
         while self.reached < end:
             size = min(len(self._buffer), limit - self.reached, max(end - self.reached + _EXTRA, need))
             with memoryview(self._buffer) as buffer:
@@ -217,7 +207,9 @@ class _Strip:
                 self._source.unreadable += skipped - self.reached
                 self.reached, step = skipped, min(2 * step, SKIP_MAX)
                 continue
-            is_last = filled < size or self.reached + filled == limit
+            if block:
+                self._add_straddling(bytes(self._buffer[: min(filled, HEAD_ROOM)]))
+            is_last = bool(block) or filled < size or self.reached + filled == limit
             done, need = self._carve_filled(filled, end - self.reached, is_last=is_last)
             self.reached += done
 
@@ -226,30 +218,36 @@ class _Strip:
 
         Returns how many bytes are done, and how many are needed behind them.
         """
-        at = 0
-        while (hit := self._buffer.find(_COMMON, at + 4, filled)) >= 0 and hit - 4 < stop:
+        at, block = 0, self._source.block_size
+        while (hit := self._buffer.find(COMMON_MAGIC, at + 4, filled)) >= 0 and hit - 4 < stop:
             begin, position = hit - 4, self.reached + hit - 4
             if filled - begin < HEAD_ROOM and not is_last:
                 return begin, HEAD_ROOM
-            if self._buffer[begin] > 1 or (begin + 12 < filled and self._buffer[begin + 12]):  # TOTALSIZE, QUEUEID
-                at = begin + 1
-                continue
-            head = head_at(memoryview(self._buffer)[begin : min(filled, begin + HEAD_ROOM)])
+            head = self._head(begin, filled)
             if head is None:
                 at = begin + 1
                 continue
-            count = self._walk(begin, filled, head.physical_offset)
+            is_cut = filled < begin + head.size
+            count = 0 if is_cut else self._walk(begin, filled, head.physical_offset)
             if count:
                 at = begin + self._take_rows(position, begin, head.physical_offset, count)
                 self._note_blank(at, filled, head.physical_offset - begin)
                 continue
-            framed = is_framed(self._source, position, head.size)
-            if framed and filled < begin + head.size <= begin + len(self._buffer) and not is_last:
+            framed = not (is_cut and block) and is_framed(self._source, position, head.size)
+            if framed and is_cut and begin + head.size <= begin + len(self._buffer) and not is_last:
                 return begin, head.size  # read again from its start
             is_whole = framed and self._is_whole(position, head)
             self._found.add(_piece(self._number, position, head, messages=int(is_whole), framed=framed))
             at = begin + (head.size if framed else 1)
         return max(at, filled if is_last else filled - _EXTRA + 1), 0
+
+    def _head(self, begin: int, filled: int) -> Head | None:
+        if self._buffer[begin] > 1 or (begin + 12 < filled and self._buffer[begin + 12]):  # TOTALSIZE, QUEUEID
+            return None
+        block = self._source.block_size
+        announced = self._found.end_at(self.reached + begin) if block else None
+        head = head_at(bytes(self._buffer[begin : min(filled, begin + HEAD_ROOM)]), announced)
+        return None if head is None or (block and (head.physical_offset - begin) % block) else head
 
     def _walk(self, begin: int, end: int, physical_offset: int) -> int:
         return scan.walk(self._bytes[begin:end], physical_offset, OFFSET_MAX, self._rows, check_bodies=True)
@@ -263,7 +261,10 @@ class _Strip:
             start = begin + int(row["position"])
             hosts.append(bytes(self._buffer[start + first_byte : start + end]))
         times = int(first["store_timestamp"]), int(last["store_timestamp"])
-        self._found.add(Piece(self._number, position, physical_offset, size, count, *times, hosts[0], hosts[1]))
+        piece = Piece(self._number, position, physical_offset, size, count, *times, hosts[0], hosts[1])
+        if not self._source.block_size:
+            piece = piece._replace(queues=self._counter.count(self._bytes[begin:], self._rows[:count]))
+        self._found.add(piece)
         return size
 
     def _note_blank(self, at: int, filled: int, base: int) -> None:
@@ -276,29 +277,21 @@ class _Strip:
         raw = self._source.read(position, head.size)
         return len(raw) == head.size and isinstance(message.decode(raw, 0, head.physical_offset, head.size), Message)
 
-    def _carve_block(self, block: int, block_size: int) -> None:
-        with memoryview(self._buffer) as buffer:
-            filled = self._source.fill(block, buffer[:block_size])
-        straddling = straddling_head(bytes(self._buffer[: min(filled, HEAD_ROOM)]), block_size)
-        at = 0
-        if straddling is not None:
-            piece = _piece(self._number, block - straddling[0], straddling[1])
-            self._found.add(piece._replace(before=straddling[0]))
-        while (hit := self._buffer.find(_COMMON, at + 4, filled)) >= 0:
-            begin, position = hit - 4, block + hit - 4
-            raw = bytes(self._buffer[begin : min(filled, begin + HEAD_ROOM)])
-            head = head_at(raw) or self._found.next_head(raw, position)
-            if head is None or (head.physical_offset - begin) % block_size:
-                at = begin + 1
-                continue
-            count = self._walk(begin, filled, head.physical_offset)
-            if count:
-                at = begin + self._take_rows(position, begin, head.physical_offset, count)
-                self._note_blank(at, filled, head.physical_offset - begin)
-                continue
-            framed = begin + head.size <= filled and is_framed(self._source, position, head.size)
-            self._found.add(_piece(self._number, position, head, framed=framed))
-            at = begin + (head.size if framed else 1)
+    def _add_straddling(self, raw: bytes) -> None:
+        """Add the head that began in the block before the one that begins with `raw`.
+
+        It is known by a PHYSICALOFFSET that lies so many bytes before the end of a block, and by its times; TOTALSIZE
+        is not there.
+        """
+        for before in range(1, PHYSICALOFFSET_OFFSET + 1) if len(raw) == HEAD_ROOM else ():
+            at = PHYSICALOFFSET_OFFSET - before
+            offset = int.from_bytes(raw[at : at + 8], "big")
+            if 0 < offset <= OFFSET_MAX and (offset + before) % self._source.block_size == 0:
+                head = _likely_head(bytes(before) + raw, RECORD_SIZE_MAX, offset, 2**39)
+                if head is not None:
+                    piece = _piece(self._number, self.reached - before, head._replace(size=0))
+                    self._found.add(piece._replace(before=before))
+                    return
 
 
 class _Pieces:
@@ -307,6 +300,10 @@ class _Pieces:
     def __init__(self, room: int) -> None:
         self.pieces: list[Piece] = []
         self._room = room
+
+    def add_all(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self.add(piece)
 
     def add(self, piece: Piece) -> None:
         last = self.pieces[-1] if self.pieces else None
@@ -317,30 +314,25 @@ class _Pieces:
                 messages=last.messages + piece.messages,
                 last_time=piece.last_time,
                 last_host=piece.last_host,
+                queues=None if last.queues is None or piece.queues is None else joined(last.queues, piece.queues),
             )
             return
         if last is not None and is_next and piece.first_time == UNKNOWN_TIME:
-            piece = piece._replace(
-                first_time=last.last_time,
-                last_time=last.last_time,
-                first_host=last.last_host,
-                last_host=last.last_host,
-            )
+            time, host = last.last_time, last.last_host
+            piece = piece._replace(first_time=time, last_time=time, first_host=host, last_host=host)
         if len(self.pieces) >= self._room:
             raise BadRequest(f"more than {PIECES_MAX:,} pieces of logs: salvage fewer sources at once", path="SOURCE")
+        if last is not None and last.messages < COUNTED_LEAST:
+            self.pieces[-1] = last._replace(queues=None)
         self.pieces.append(piece)
 
-    def next_head(self, raw: bytes, position: int) -> Head | None:
-        """Return the head that the end of the last piece announces, or None.
+    def end_at(self, position: int) -> int | None:
+        """Return the physical offset at which the last piece ends, or None.
 
-        It is known by that if the block ends within its PHYSICALOFFSET.
+        None if it does not end at this position of the source.
         """
         last = self.pieces[-1] if self.pieces else None
-        size, magic = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:8], "big")
-        if last is None or len(raw) >= _KNOWN or magic not in _MAGICS or not MIN_SIZE <= size <= RECORD_SIZE_MAX:
-            return None
-        is_next = last.messages and last.position + last.size == position
-        return Head(size, last.end, UNKNOWN_TIME, b"") if is_next else None
+        return last.end if last is not None and last.messages and last.position + last.size == position else None
 
     def shuffled(self) -> int:
         """Return the size of the blocks of a shuffled source, or 0."""
@@ -411,29 +403,6 @@ def is_framed(source: Source, position: int, size: int) -> bool:
     if at + 2 > size:
         return False
     return at + 2 + int.from_bytes(source.read(position + at, 2), "big") == size
-
-
-def straddling_head(raw: bytes, block_size: int) -> tuple[int, Head] | None:
-    """Return the head that began in the block before the one that begins with `raw`.
-
-    With it, how many of its bytes are there. None without such a head. It is known by a PHYSICALOFFSET that lies so
-    many bytes before the end of a block, and by its times; the TOTALSIZE in it is 0.
-    """
-    for before in range(1, PHYSICALOFFSET_OFFSET + 1):
-        at = PHYSICALOFFSET_OFFSET - before
-        offset = int.from_bytes(raw[at : at + 8], "big")
-        if not 0 < offset <= OFFSET_MAX or (offset + before) % block_size:
-            continue
-        whole = bytes(before) + raw
-        if len(whole) < message.HEAD_SIZE_MAX:
-            continue
-        head = message.head_of(whole)
-        fields = dict(zip((field.name for field in head.fields), head.struct.unpack_from(whole), strict=True))
-        times = fields["BORNTIMESTAMP"], fields["STORETIMESTAMP"]
-        is_likely = all(2**39 < time < TIME_MAX for time in times) and not fields["SYSFLAG"] & ~KNOWN_SYS_FLAGS
-        if is_likely and 0 <= fields["BODYLENGTH"] <= RECORD_SIZE_MAX:
-            return before, Head(0, offset, times[1], bytes(fields["STOREHOST"]))
-    return None
 
 
 def messages_of(source: Source, piece: Piece, most: int) -> Iterator[Message]:

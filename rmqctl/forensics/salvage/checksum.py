@@ -17,6 +17,7 @@ import numpy as np
 from rmqctl.format.crc import CRC_MASK
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterator
 
     import numpy.typing as npt
@@ -85,34 +86,37 @@ def _moved_all(values: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uin
 
 
 class BlockTable:
-    """The plain checksums of blocks, for look-ups.
+    """The plain checksums of blocks, for look-ups: 8 bytes a block.
 
-    It needs 8 bytes a block, and 8 more while it is sorted. Number -1 is a block of zeros, which is always there: file
-    systems store none.
+    `blocks` has the checksum of each, times 2^32, plus its number. Number -1 is a block of zeros, which is always
+    there: file systems store none.
     """
 
-    def __init__(self, checksums: npt.NDArray[np.uint32]) -> None:
-        order = np.argsort(checksums, kind="stable")
-        self._numbers = order.astype(np.uint32 if len(order) < 2**32 else np.int64)
-        self._checksums = checksums[order]
+    def __init__(self, blocks: array[int]) -> None:
+        self._blocks = np.frombuffer(blocks, np.uint64) if blocks else np.zeros(0, np.uint64)
+        self._blocks.sort()
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the numbers of all blocks, in order."""
+        yield from map(int, np.sort(self._blocks.astype(np.uint32)))
 
     def find(self, checksum: int) -> Iterator[int]:
         """Yield the numbers of the blocks with a plain checksum."""
         if checksum == 0:
             yield -1
-        first, end = np.searchsorted(self._checksums, np.array([checksum, checksum + 1], np.uint64))
-        yield from map(int, self._numbers[first:end])
+        first, end = np.searchsorted(self._blocks, np.array([checksum << 32, (checksum << 32) + _ALL], np.uint64))
+        yield from map(int, self._blocks[first:end].astype(np.uint32))
 
     def find_pairs(self, target: int, behind_first: int, behind_second: int, most: int) -> Iterator[tuple[int, int]]:
         """Yield up to `most` pairs of blocks whose checksums add up to `target`.
 
         Each is moved by the bytes behind its block.
         """
-        own = np.append(self._checksums, np.uint32(0))
+        checksums = (self._blocks >> np.uint64(32)).astype(np.uint32)
+        own = np.append(checksums, np.uint32(0))
         wanted = _moved_all(_moved_all(own, behind_first) ^ np.uint32(target), -behind_second)
-        places = np.searchsorted(self._checksums, wanted)
-        hits = np.flatnonzero((wanted == 0) | (self._checksums[np.minimum(places, len(own) - 2)] == wanted))
-        for hit in hits[:most] if len(own) > 1 else ():
-            first = int(self._numbers[hit]) if hit < len(self._numbers) else -1
+        hits = np.flatnonzero((wanted == 0) | np.isin(wanted, checksums))
+        for hit in hits[:most]:
+            first = int(self._blocks[hit]) & _ALL if hit < len(self._blocks) else -1
             for second in self.find(int(wanted[hit])):
                 yield first, second

@@ -11,18 +11,19 @@ Each candidate is decoded as a whole. Two of them that differ are ambiguous, and
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from itertools import product
+from dataclasses import dataclass
+from itertools import accumulate, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqctl.forensics.salvage.carve import Piece, head_at
+from rmqctl.forensics.salvage.carve import COMMON_MAGIC, Piece, head_at
 from rmqctl.forensics.salvage.checksum import BlockTable, moved, plain_crc, plain_targets
 from rmqctl.forensics.salvage.witnesses import is_proven
 from rmqctl.format import message
-from rmqctl.format.message import BODYCRC_OFFSET, HEAD_SIZE_MAX, MAGIC_V1, Message
+from rmqctl.format.message import BODYCRC_OFFSET, HEAD_SIZE_MAX, Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +38,6 @@ TAIL_MAX = 2 + 32767 + 2 + 32767  # bytes of topic and properties
 _SYSFLAG_END = message.HEADS[0].offset("SYSFLAG") + 4
 PAIR_BLOCKS_MAX = 1 << 20  # more blocks make most pairs ambiguous
 WORK_FACTOR, WORK_LEAST = 16, 1 << 30  # bytes that are read for joins: so many times the sources', and these
-_MAGIC = MAGIC_V1.to_bytes(4, "big")[:3]
 
 
 class Extent(NamedTuple):
@@ -59,72 +59,50 @@ class Joined:
     candidates: int = 1  # with other bytes; more than 1: it is not used
 
 
-@dataclass
 class Blocks:
-    """The blocks without a place; their number is an index of `places`."""
+    """The blocks of `size` bytes in which no record begins.
 
-    sources: Sequence[Source]
-    size: int  # bytes of a block
-    places: list[tuple[int, int, int]] = field(default_factory=list)  # source, first byte, first number
-    count: int = 0
-    table: BlockTable | None = None
+    They are numbered through all sources; the first 2^32 blocks can be found. Raises OSError.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], sources: Sequence[Source], size: int) -> None:
+        self.sources = sources
+        self.size = size  # bytes of a block
+        self._firsts = list(accumulate((-(-source.size // size) for source in sources), initial=0))
+        covered = defaultdict[int, list[tuple[int, int]]](list)
+        for piece in pieces:
+            first = (piece.position + piece.before) // size
+            last = (piece.position + max(piece.size, 1) - 1) // size if piece.messages or piece.framed else first
+            covered[piece.source].append((first, last))
+        found = array("Q")
+        for number, source in enumerate(sources):
+            taken = sorted(covered[number], reverse=True)
+            for begin, end in source.extents():
+                for block in range(begin // size, min(-(-end // size), 2**32 - 1 - self._firsts[number])):
+                    while taken and taken[-1][1] < block:
+                        taken.pop()
+                    data = b"" if taken and taken[-1][0] <= block else source.read(block * size, size)
+                    if len(data) == size and any(data):
+                        found.append(plain_crc(data) << 32 | self._firsts[number] + block)
+        self.count = len(found)
+        self.table = BlockTable(found)
 
     def place(self, number: int) -> tuple[int, int]:
         """Return the source and the first byte of a block; source -1 for zeros."""
         if number < 0:
             return -1, 0
-        low, high = 0, len(self.places)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.places[middle][2] <= number else (low, middle)
-        source, first, first_number = self.places[low]
-        return source, first + (number - first_number) * self.size
+        source = bisect_right(self._firsts, number) - 1
+        return source, (number - self._firsts[source]) * self.size
 
     def read(self, place: tuple[int, int], size: int) -> bytes:
         """Return the first bytes of a block."""
         return bytes(size) if place[0] < 0 else self.sources[place[0]].read(place[1], size)
 
     def all(self) -> Iterator[tuple[tuple[int, int], bytes]]:
-        """Yield the place and the bytes of each block that is not all zeros."""
-        ends = [number for _, _, number in self.places[1:]] + [self.count]
-        for (source, first, number), end in zip(self.places, ends, strict=False):  # no places: one end
-            for index in range(end - number):
-                place = source, first + index * self.size
-                yield place, self.read(place, self.size)
-
-
-def blocks_without_place(pieces: Sequence[Piece], sources: Sequence[Source], size: int) -> Blocks:
-    """Return the blocks of `size` bytes in which no record begins.
-
-    Raises OSError.
-    """
-    found = Blocks(sources, size)
-    covered = defaultdict[int, list[tuple[int, int]]](list)
-    for piece in pieces:
-        first = (piece.position + piece.before) // size
-        last = (piece.position + max(piece.size, 1) - 1) // size if piece.messages or piece.framed else first
-        covered[piece.source].append((first, last))
-    checksums = array("I")
-    for number, source in enumerate(sources):
-        taken = sorted(covered[number])
-        at = 0
-        for begin, end in source.extents():
-            run: int | None = None
-            for block in range(begin // size, -(-end // size)):
-                while at < len(taken) and taken[at][1] < block:
-                    at += 1
-                is_taken = at < len(taken) and taken[at][0] <= block
-                data = b"" if is_taken else source.read(block * size, size)
-                if len(data) < size or not any(data):
-                    run = None
-                    continue
-                if run is None:
-                    found.places.append((number, block * size, len(checksums)))
-                    run = block
-                checksums.append(plain_crc(data))
-    found.count = len(checksums)
-    found.table = BlockTable(np.frombuffer(checksums, np.uint32) if checksums else np.zeros(0, np.uint32))
-    return found
+        """Yield the place and the bytes of each block, in order."""
+        for number in self.table.numbers():
+            place = self.place(number)
+            yield place, self.read(place, self.size)
 
 
 @dataclass
@@ -140,13 +118,10 @@ class _Parts:
 class Joiner:
     """Joins the heads of one generation, in log order."""
 
-    def __init__(
-        self, generation: Generation, blocks: Blocks, block_sizes: Sequence[int], times: UniqueKeyTimes
-    ) -> None:
+    def __init__(self, generation: Generation, blocks: Blocks, times: UniqueKeyTimes) -> None:
         self._blocks = blocks
         self._size = blocks.size
         self._sources = blocks.sources
-        self._block_sizes = block_sizes
         self._times = times
         self._begins = defaultdict[int, list[Piece]](list)
         self._ends = defaultdict[int, list[tuple[int, int]]](list)  # physical offset -> source, byte
@@ -230,14 +205,14 @@ class Joiner:
         if count < 2 or head.base % self._size:
             return
         forward = list(first)
-        if not self._block_sizes[head.source]:
+        if not self._sources[head.source].block_size:
             number, position = forward[-1]
             self._work -= count * self._size
             forward += [(number, position + index * self._size) for index in range(1, count - len(forward) + 1)]
         forward = forward[:count]
         tails = self._last_blocks(head, size)
         for source, last in tails:
-            length = 1 if self._block_sizes[source] else count
+            length = 1 if self._sources[source].block_size else count
             backward = [(source, last - index * self._size) for index in reversed(range(length))]
             backward = [place for place in backward if place[1] >= 0][-count + 1 :]
             for end_of_body in self._ends_of_bodies.get(head.begin, ()):
@@ -251,7 +226,7 @@ class Joiner:
 
         In a source that is not shuffled, also those behind it.
         """
-        size = self._size - head.position % self._size if self._block_sizes[head.source] else HEAD_SIZE_MAX
+        size = self._size - head.position % self._size if self._sources[head.source].block_size else HEAD_SIZE_MAX
         return self._sources[head.source].read(head.position, min(size, HEAD_SIZE_MAX))
 
     def _last_blocks(self, head: Piece, size: int) -> list[tuple[int, int]]:
@@ -263,7 +238,7 @@ class Joiner:
         found = [
             (piece.source, (piece.position - (not end % self._size)) // self._size * self._size)
             for piece in self._begins.get(end, ())[:CANDIDATES_MAX]
-            if not piece.base % self._size and (end % self._size or not self._block_sizes[piece.source])
+            if not piece.base % self._size and (end % self._size or not self._sources[piece.source].block_size)
         ]
         return list(dict.fromkeys(found or self._tails.get(head.begin, [])))
 
@@ -297,8 +272,6 @@ class Joiner:
 
     def _look_up(self, wanted: int, away: int, missing: int) -> Iterator[list[tuple[int, int]]]:
         table = self._blocks.table
-        if table is None:
-            return
         if missing == 1:
             for number in table.find(moved(wanted, -away)):
                 yield [self._blocks.place(number)]
@@ -350,7 +323,7 @@ class Joiner:
             length = min(self._size - begin, size - at)
             last = extents[-1] if extents else None
             is_next = last is not None and (last.source, last.position + last.size) == (source, position + begin)
-            if last is not None and is_next and source >= 0 and not self._block_sizes[source]:
+            if last is not None and is_next and source >= 0 and not self._sources[source].block_size:
                 extents[-1] = last._replace(size=last.size + length)
             else:
                 joints += [at] if index else []
@@ -367,12 +340,12 @@ class Joiner:
         found = Counter[int]()
         for place in (places[0], places[-1]):
             data = self._blocks.read(place, self._size)
-            at = data.find(_MAGIC)
+            at = data.find(COMMON_MAGIC)
             while at >= 0:
                 head = head_at(data[max(at - 4, 0) :])
                 if head is not None and head.physical_offset != begin:
                     found[int.from_bytes(data[at + 4 : at + 8], "big")] += 1
-                at = data.find(_MAGIC, at + 1)
+                at = data.find(COMMON_MAGIC, at + 1)
         return found
 
     def _find_blocks(self) -> None:
@@ -384,7 +357,8 @@ class Joiner:
         """
         tails, seconds = [], []
         for head in self._heads:
-            known = b"" if head.before or head.framed or not self._block_sizes[head.source] else self._known(head)
+            is_shuffled = self._sources[head.source].block_size
+            known = self._known(head) if is_shuffled and not head.before and not head.framed else b""
             layout = message.head_of(known) if len(known) >= _SYSFLAG_END else message.HEADS[0]
             if 0 < len(known) < layout.size:
                 length = known[layout.size - 4 :].ljust(4, b"\0")

@@ -25,6 +25,7 @@ class Source:
     allocated: int  # bytes on the disk
     storage: Storage
     unreadable: int = 0
+    block_size: int = 0  # 0: the source is not shuffled
     _descriptors: list[int] = field(default_factory=list)
 
     @property

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, OFFSET_MAX, V6, Carver, Piece, head_at
+from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, OFFSET_MAX, V6, Piece, carve, head_at
+from rmqctl.forensics.salvage.coverage import QueueCounter, Queues, joined
 from rmqctl.forensics.salvage.generations import generations_of
-from rmqctl.forensics.salvage.joins import Extent, Joined, Joiner, blocks_without_place
+from rmqctl.forensics.salvage.joins import Blocks, Extent, Joined, Joiner
 from rmqctl.forensics.salvage.witnesses import UniqueKeyTimes
 from rmqctl.format import host, message
 from rmqctl.format.message import MIN_SIZE, Message
-from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.kernels import scan
 from rmqctl.text import counted
@@ -43,6 +43,8 @@ class Run(NamedTuple):
     begin: int  # physical offset
     size: int  # bytes
     extents: tuple[Extent, ...]
+    messages: int = 0
+    queues: Queues | None = None  # None: they, and the messages, were not counted
 
     @property
     def end(self) -> int:
@@ -73,7 +75,6 @@ class Survey:
     joined: int  # of the whole records, those that were put together from blocks
     ambiguous: int
     nested: int
-    block_sizes: Sequence[int]
     blanks: dict[int, int]  # where the blanks at the ends of log files begin and end
     queues: dict[QueueKey, QueueCoverage] = field(default_factory=dict)
 
@@ -166,7 +167,7 @@ class Survey:
         return {
             "path": str(source.path),
             "size": source.size,
-            "blockSize": self.block_sizes[number] or None,
+            "blockSize": source.block_size or None,
             "unreadableBytes": source.unreadable,
             "bytes": used,
         }
@@ -214,40 +215,35 @@ def survey(
     `generation` is the number of the log that is wanted, of several; 0 is the one with most bytes. Raises BadRequest if
     there is no such log, and OSError.
     """
-    carver = Carver(on_progress, threads)
-    for source in sources:
-        carver.carve(source)
-    generations = generations_of(carver.pieces, sources, carver.blanks)
+    pieces, blanks, nested = carve(sources, on_progress, threads)
+    generations = generations_of(pieces, sources, blanks)
     if generation >= max(len(generations), 1):
         raise BadRequest(f"the sources have {counted(len(generations), 'log')}, numbered from 0", path="--generation")
-    found = Survey(
-        sources, generations, generation, [], [], Counter(), 0, 0, carver.nested, carver.block_sizes, carver.blanks
-    )
+    found = Survey(sources, generations, generation, [], [], Counter(), 0, 0, nested, blanks)
     if generations:
-        _fill(found, carver.pieces)
+        _fill(found, pieces)
     return found
 
 
 def _fill(found: Survey, pieces: Sequence[Piece]) -> None:
     chosen = found.generations[found.chosen]
     heads = chosen.heads
-    joined: list[Joined] = []
+    put: list[Joined] = []
     if any(not head.framed for head in heads):
-        size = min((size for size in found.block_sizes if size), default=BLOCK_SIZES[0])
-        blocks = blocks_without_place(pieces, found.sources, size)
+        size = min((source.block_size for source in found.sources if source.block_size), default=BLOCK_SIZES[0])
         times = UniqueKeyTimes(chosen.pieces, found.sources)
-        joined = Joiner(chosen, blocks, found.block_sizes, times).join()
-    good = [one for one in joined if one.is_proven and one.candidates == 1]
+        put = Joiner(chosen, Blocks(pieces, found.sources, size), times).join()
+    good = [one for one in put if one.is_proven and one.candidates == 1]
     runs = [Run(one.begin, one.size, tuple(one.extents)) for one in good]
-    runs += [
-        Run(piece.begin, piece.size, (Extent(piece.source, piece.position, piece.size),)) for piece in chosen.pieces
-    ]
+    for one in chosen.pieces:
+        extent = Extent(one.source, one.position, one.size)
+        runs.append(Run(one.begin, one.size, (extent,), one.messages, one.queues))
     found.runs = _without_overlap(found, runs)
     begins = [run.begin for run in found.runs]
     found.joined = sum(run.extents != () and len(run.extents) > 1 for run in found.runs)
-    found.ambiguous = sum(one.candidates > 1 for one in joined)
+    found.ambiguous = sum(one.candidates > 1 for one in put)
     grades = {head.begin: "bodyDamaged" if head.framed else "headerOnly" for head in heads}
-    grades |= {one.begin: "jointNotProven" for one in joined}
+    grades |= {one.begin: "jointNotProven" for one in put}
     for begin, grade in grades.items():
         at = bisect_right(begins, begin) - 1
         if at < 0 or begin >= found.runs[at].end:
@@ -302,37 +298,30 @@ def _without_overlap(found: Survey, runs: list[Run]) -> list[Run]:
 
 def _count_queues(found: Survey) -> None:
     """Count the messages of each queue, and what its offsets lack between them."""
-    holes = iter([*found.holes, (OFFSET_MAX, OFFSET_MAX)])
-    hole, number = next(holes), -1
+    ends = [end for _, end in found.holes]
     last_hole: dict[tuple[bytes, int], int] = {}
     coverage: dict[tuple[bytes, int], QueueCoverage] = {}
     ranges = 0
     for run in found.runs:
-        while hole[1] <= run.begin:
-            hole, number = next(holes), number + 1
-        for _, rows, raw in found.columns(run):
-            data = raw.tobytes()
-            found.grades["whole"] += len(rows)
-            behind_topic = rows["position"] + rows["size"] - rows["properties_length"] - 2
-            for end, size, queue_id, offset, flag in zip(
-                behind_topic.tolist(),
-                rows["topic_length"].tolist(),
-                rows["queue_id"].tolist(),
-                rows["queue_offset"].tolist(),
-                rows["sys_flag"].tolist(),
-                strict=True,
-            ):
-                if flag & TRANSACTION_MASK in (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK)):
-                    continue
-                key = data[end - size : end], queue_id
-                queue = coverage.get(key)
-                if queue is None:
-                    is_first_lost = number >= 0 and found.runs[0].begin == 0
-                    queue = coverage[key] = QueueCoverage(0, offset, -1 if is_first_lost else offset - 1)
-                if offset > queue.last + 1 and number > last_hole.get(key, -1) and ranges < MISSING_MAX:
-                    queue.missing.append((queue.last + 1, offset, number))
-                    ranges += 1
-                queue.messages += 1
-                queue.last = max(queue.last, offset)
-                last_hole[key] = number
+        number = bisect_right(ends, run.begin) - 1
+        messages, queues = (run.messages, run.queues) if run.queues is not None else _counted(found, run)
+        found.grades["whole"] += messages
+        for key, (count, first, last) in queues.items():
+            queue = coverage.get(key)
+            if queue is None:
+                is_first_lost = number >= 0 and found.runs[0].begin == 0
+                queue = coverage[key] = QueueCoverage(0, first, -1 if is_first_lost else first - 1)
+            if first > queue.last + 1 and number > last_hole.get(key, -1) and ranges < MISSING_MAX:
+                queue.missing.append((queue.last + 1, first, number))
+                ranges += 1
+            queue.messages += count
+            queue.last = max(queue.last, last)
+            last_hole[key] = number
     found.queues = {(topic.decode("utf-8", "replace"), queue_id): one for (topic, queue_id), one in coverage.items()}
+
+
+def _counted(found: Survey, run: Run) -> tuple[int, Queues]:
+    counter, queues, messages = QueueCounter(), Queues(), 0
+    for _, rows, raw in found.columns(run):
+        queues, messages = joined(queues, counter.count(raw, rows)), messages + len(rows)
+    return messages, queues

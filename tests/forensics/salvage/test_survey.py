@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.forensics.salvage.carve import warm_up
 from rmqctl.forensics.salvage.checksum import moved, plain_crc
+from rmqctl.forensics.salvage.coverage import warm_up
 from rmqctl.forensics.salvage.sources import sources_of
 from rmqctl.forensics.salvage.survey import Survey, survey
 from rmqctl.format import crc

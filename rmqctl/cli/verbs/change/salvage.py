@@ -114,7 +114,7 @@ def command(sources: tuple[Path, ...], new: Path, asked: SalvageOptions) -> int:
     The exit code is 0 if all of the log is whole, 1 if there are holes or lower grades, and 4 if no whole record was
     found.
     """
-    from rmqctl.forensics.salvage.carve import warm_up
+    from rmqctl.forensics.salvage.coverage import warm_up
     from rmqctl.forensics.salvage.sources import sources_of
     from rmqctl.forensics.salvage.survey import memory_of, survey
     from rmqctl.operations.salvage.new_store import Model
