@@ -74,6 +74,7 @@ class Piece(NamedTuple):
     framed: bool = False  # a head whose lengths add up: its content is damaged
     before: int = 0  # bytes of a head that are in the block before
     queues: Queues | None = None  # None: they were not counted
+    last_size: int = 0  # bytes of the last record
 
     @property
     def end(self) -> int:
@@ -261,10 +262,9 @@ class _Strip:
             start = begin + int(row["position"])
             hosts.append(bytes(self._buffer[start + first_byte : start + end]))
         times = int(first["store_timestamp"]), int(last["store_timestamp"])
+        queues = None if self._source.block_size else self._counter.count(self._bytes[begin:], self._rows[:count])
         piece = Piece(self._number, position, physical_offset, size, count, *times, hosts[0], hosts[1])
-        if not self._source.block_size:
-            piece = piece._replace(queues=self._counter.count(self._bytes[begin:], self._rows[:count]))
-        self._found.add(piece)
+        self._found.add(piece._replace(last_size=int(last["size"]), queues=queues))
         return size
 
     def _note_blank(self, at: int, filled: int, base: int) -> None:
@@ -314,6 +314,7 @@ class _Pieces:
                 messages=last.messages + piece.messages,
                 last_time=piece.last_time,
                 last_host=piece.last_host,
+                last_size=piece.last_size,
                 queues=None if last.queues is None or piece.queues is None else joined(last.queues, piece.queues),
             )
             return
@@ -379,7 +380,8 @@ class _Pieces:
 
 def _piece(number: int, position: int, head: Head, *, messages: int = 0, framed: bool = False) -> Piece:
     time, host = head.store_timestamp, head.store_host
-    return Piece(number, position, head.physical_offset, head.size, messages, time, time, host, host, framed)
+    what = head.physical_offset, head.size, messages, time, time, host, host, framed
+    return Piece(number, position, *what, last_size=head.size)
 
 
 def is_framed(source: Source, position: int, size: int) -> bool:

@@ -48,6 +48,19 @@ class Generation:
         else:
             self.heads.append(piece)
 
+    def leave_doubtful_ends(self, is_proven: Sequence[bool]) -> None:
+        """Make heads of the last records of those pieces whose end is not proven."""
+        pieces, self.pieces = self.pieces, []
+        for piece, is_whole in zip(pieces, is_proven, strict=True):
+            left = piece
+            if not is_whole:
+                size = piece.size - piece.last_size
+                left = piece._replace(size=size, messages=piece.messages - 1, queues=None)
+                at, time, host = piece.position + size, piece.last_time, piece.last_host
+                self.heads.append(Piece(piece.source, at, left.end, piece.last_size, 0, time, time, host, host))
+                self.size -= piece.last_size
+            self.pieces += [left] if left.messages else []
+
     def distance(self, piece: Piece, sources: Sequence[Source]) -> tuple[bool, int] | None:
         """Return how far a piece is from the one before it, or None.
 

@@ -37,7 +37,8 @@ CANDIDATES_MAX = 16
 TAIL_MAX = 2 + 32767 + 2 + 32767  # bytes of topic and properties
 _SYSFLAG_END = message.HEADS[0].offset("SYSFLAG") + 4
 PAIR_BLOCKS_MAX = 1 << 20  # more blocks make most pairs ambiguous
-WORK_FACTOR, WORK_LEAST = 16, 1 << 30  # bytes that are read for joins: so many times the sources', and these
+WRONG_SHARE = 1 / 5000  # of the records that need as many blocks by checksum, those that may be so by chance
+WORK_FACTOR, WORK_LEAST = 16, 1 << 33  # bytes that are read for joins: so many times the sources', and these
 
 
 class Extent(NamedTuple):
@@ -56,6 +57,7 @@ class Joined:
     size: int
     extents: list[Extent]
     is_proven: bool  # that all parts are of this record
+    missing: int  # blocks that were found by their checksum
     candidates: int = 1  # with other bytes; more than 1: it is not used
 
 
@@ -69,7 +71,7 @@ class Blocks:
         self.sources = sources
         self.size = size  # bytes of a block
         self._firsts = list(accumulate((-(-source.size // size) for source in sources), initial=0))
-        covered = defaultdict[int, list[tuple[int, int]]](list)
+        covered = defaultdict[int, _Places](list)
         for piece in pieces:
             first = (piece.position + piece.before) // size
             last = (piece.position + max(piece.size, 1) - 1) // size if piece.messages or piece.framed else first
@@ -105,12 +107,15 @@ class Blocks:
             yield place, self.read(place, self.size)
 
 
+_Places = list[tuple[int, int]]  # source and first byte of each block
+
+
 @dataclass
 class _Parts:
     """The known blocks of a record: those from its head on, and those up to its end."""
 
-    forward: list[tuple[int, int]]  # source and first byte of each block
-    backward: list[tuple[int, int]]
+    forward: _Places
+    backward: _Places
     count: int  # of all its blocks
     skip: int  # bytes of the first block before the record
 
@@ -124,7 +129,7 @@ class Joiner:
         self._sources = blocks.sources
         self._times = times
         self._begins = defaultdict[int, list[Piece]](list)
-        self._ends = defaultdict[int, list[tuple[int, int]]](list)  # physical offset -> source, byte
+        self._ends = defaultdict[int, _Places](list)  # physical offset -> source, byte
         for piece in (*generation.pieces, *generation.heads):
             if not piece.before:
                 self._begins[piece.begin].append(piece)
@@ -132,9 +137,9 @@ class Joiner:
                 self._ends[piece.end].append((piece.source, piece.position + piece.size))
         self._heads = sorted(generation.heads, key=lambda head: head.begin)
         self._work = max(WORK_LEAST, WORK_FACTOR * sum(source.size for source in self._sources))
-        self._tails: dict[int, list[tuple[int, int]]] = {}
-        self._seconds: dict[int, list[tuple[int, int]]] = {}
-        self._ends_of_bodies: dict[int, list[tuple[int, int]]] = {}  # where the properties go on in the last block
+        self._tails: dict[int, _Places] = {}
+        self._seconds: dict[int, _Places] = {}
+        self._ends_of_bodies: dict[int, _Places] = {}  # where the properties go on in the last block
 
     def join(self) -> list[Joined]:
         """Return the records that could be put together.
@@ -153,33 +158,47 @@ class Joiner:
                     if joined.candidates == 1:
                         last = joined.extents[-1]
                         self._ends[joined.begin + joined.size].append((last.source, last.position + last.size))
+        self._doubt_chance(found)
         return list(found.values())
 
+    def _doubt_chance(self, found: dict[int, Joined]) -> None:
+        """Trust no checksum where many blocks are lost.
+
+        Of N blocks, N^missing / 2^31 fit by chance. They are the only ones that fit if those of the record are lost:
+        how often that is, show the records for which none fit.
+        """
+        unsolved = sum(head.begin not in found and not head.framed for head in self._heads)
+        for missing in (1, 2):
+            solved = [one for one in found.values() if one.is_proven and one.missing == missing]
+            if unsolved * self._blocks.count**missing > WRONG_SHARE * len(solved) * 2**31:
+                for one in solved:
+                    one.is_proven = False
+
     def _join(self, head: Piece, most: int) -> Joined | None:
-        candidates: dict[bytes, tuple[list[Extent], bool, Message]] = {}
+        candidates: dict[bytes, tuple[list[Extent], bool, Message, int]] = {}
         for raw, head_places in self._first_blocks(head):
             size = int.from_bytes(raw[:4], "big")
             for parts in self._parts(head, size, head_places):
-                for places in self._solutions(raw, size, parts, most):
+                for missing, places in self._solutions(raw, size, parts, most):
                     self._work -= parts.count * self._size
                     checked = self._checked(head, size, places, parts)
                     if checked is not None:
                         key = self._bytes(checked[0])
-                        candidates.setdefault(key, checked)
+                        candidates.setdefault(key, (*checked, missing))
                     if len(candidates) > CANDIDATES_MAX:
                         break
         if not candidates:
             return None
-        extents, proven, record = next(iter(candidates.values()))
+        extents, proven, record, missing = next(iter(candidates.values()))
         proven = proven and len(candidates) == 1
         if proven:
             self._times.learn(record)
-        return Joined(head.begin, record.size, extents, proven, len(candidates))
+        return Joined(head.begin, record.size, extents, proven, missing, len(candidates))
 
     def _bytes(self, extents: Sequence[Extent]) -> bytes:
         return b"".join(self._blocks.read((part.source, part.position), part.size) for part in extents)
 
-    def _first_blocks(self, head: Piece) -> Iterator[tuple[bytes, list[tuple[int, int]]]]:
+    def _first_blocks(self, head: Piece) -> Iterator[tuple[bytes, _Places]]:
         """Yield the head's bytes, and the block or blocks in which they are."""
         source = self._sources[head.source]
         if not head.before:
@@ -199,7 +218,7 @@ class Joiner:
             if head_at(raw) is not None:
                 yield raw, [(number, position // self._size * self._size), (head.source, second)]
 
-    def _parts(self, head: Piece, size: int, first: list[tuple[int, int]]) -> Iterator[_Parts]:
+    def _parts(self, head: Piece, size: int, first: _Places) -> Iterator[_Parts]:
         skip = head.begin % self._size
         count = -(-(skip + size) // self._size)
         if count < 2 or head.base % self._size:
@@ -229,7 +248,7 @@ class Joiner:
         size = self._size - head.position % self._size if self._sources[head.source].block_size else HEAD_SIZE_MAX
         return self._sources[head.source].read(head.position, min(size, HEAD_SIZE_MAX))
 
-    def _last_blocks(self, head: Piece, size: int) -> list[tuple[int, int]]:
+    def _last_blocks(self, head: Piece, size: int) -> _Places:
         """Return the blocks that may be the last one of a record.
 
         There the next record begins, or `_find_blocks` found them.
@@ -242,8 +261,11 @@ class Joiner:
         ]
         return list(dict.fromkeys(found or self._tails.get(head.begin, [])))
 
-    def _solutions(self, raw: bytes, size: int, parts: _Parts, most: int) -> Iterator[list[tuple[int, int]]]:
-        """Yield the blocks of the record, in order, as the body's checksum asks for."""
+    def _solutions(self, raw: bytes, size: int, parts: _Parts, most: int) -> Iterator[tuple[int, _Places]]:
+        """Yield the blocks of the record, in order, as the body's checksum asks for.
+
+        Before them, how many were found by their checksum.
+        """
         layout = message.head_of(raw)
         body = int.from_bytes(raw[layout.size - 4 : layout.size], "big")
         if layout.size + body > size:
@@ -260,7 +282,7 @@ class Joiner:
             following = known if is_next else by_checksum.get(wanted)
             if following is not None and following >= known:
                 zeros = [(-1, 0)] * (following - known)
-                yield [*parts.forward[:known], *zeros, *parts.backward[following - first_back :]]
+                yield 0, [*parts.forward[:known], *zeros, *parts.backward[following - first_back :]]
             for missing in (1, 2)[:most]:
                 behind = known + missing
                 is_inside = begin <= known * self._size and behind * self._size <= end
@@ -268,9 +290,9 @@ class Joiner:
                     rest = parts.backward[behind - first_back :]
                     away = end - behind * self._size
                     for found in self._look_up(wanted ^ before[behind - first_back], away, missing):
-                        yield [*parts.forward[:known], *found, *rest]
+                        yield missing, [*parts.forward[:known], *found, *rest]
 
-    def _look_up(self, wanted: int, away: int, missing: int) -> Iterator[list[tuple[int, int]]]:
+    def _look_up(self, wanted: int, away: int, missing: int) -> Iterator[_Places]:
         table = self._blocks.table
         if missing == 1:
             for number in table.find(moved(wanted, -away)):

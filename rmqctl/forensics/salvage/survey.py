@@ -17,7 +17,7 @@ from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, OFFSET_MAX, V
 from rmqctl.forensics.salvage.coverage import QueueCounter, Queues, joined
 from rmqctl.forensics.salvage.generations import generations_of
 from rmqctl.forensics.salvage.joins import Blocks, Extent, Joined, Joiner
-from rmqctl.forensics.salvage.witnesses import UniqueKeyTimes
+from rmqctl.forensics.salvage.witnesses import UniqueKeyTimes, is_end_proven
 from rmqctl.format import host, message
 from rmqctl.format.message import MIN_SIZE, Message
 from rmqctl.format.timestamp import rfc3339
@@ -229,9 +229,10 @@ def _fill(found: Survey, pieces: Sequence[Piece]) -> None:
     chosen = found.generations[found.chosen]
     heads = chosen.heads
     put: list[Joined] = []
+    times = UniqueKeyTimes(chosen.pieces, found.sources)
+    chosen.leave_doubtful_ends([is_end_proven(found.sources[one.source], one, times) for one in chosen.pieces])
     if any(not head.framed for head in heads):
         size = min((source.block_size for source in found.sources if source.block_size), default=BLOCK_SIZES[0])
-        times = UniqueKeyTimes(chosen.pieces, found.sources)
         put = Joiner(chosen, Blocks(pieces, found.sources, size), times).join()
     good = [one for one in put if one.is_proven and one.candidates == 1]
     runs = [Run(one.begin, one.size, tuple(one.extents)) for one in good]

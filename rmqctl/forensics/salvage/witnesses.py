@@ -12,16 +12,16 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.salvage.carve import messages_of
+from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, head_at, messages_of
 from rmqctl.forensics.witness.usual import beginning
 from rmqctl.format import crc, message, properties
+from rmqctl.format.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from rmqctl.forensics.salvage.carve import Piece
     from rmqctl.forensics.salvage.sources import Source
-    from rmqctl.format.message import Message
 
 SAMPLE = 2000  # records
 LEAST = 8  # records of a client
@@ -60,6 +60,24 @@ class UniqueKeyTimes:
         usual = median(times)
         strays = sum(abs(time - usual) > TOLERANCE_MS for time in times)
         return None if strays > len(times) * EXCEPTIONS_SHARE else abs(client[1] - usual) <= TOLERANCE_MS
+
+
+def is_end_proven(source: Source, piece: Piece, times: UniqueKeyTimes) -> bool:
+    """Return whether all of a piece's last record is its own.
+
+    Where the log does not go on behind it, a block of something else may begin inside its properties.
+    """
+    end = piece.position + piece.size
+    size, step = piece.last_size, source.block_size or BLOCK_SIZES[1]
+    joints = [joint for joint in range(-(end - size) % step, size, step) if joint]
+    behind = source.read(end, HEAD_ROOM) if joints else b""
+    if not any(behind[:8]) or behind[4:8] == message.MAGIC_BLANK.to_bytes(4, "big"):
+        return True
+    following = head_at(behind, piece.end)
+    raw = source.read(end - size, size)
+    record = message.decode(raw, 0, piece.end - size, size) if len(raw) == size else None
+    is_next = following is not None and following.physical_offset == piece.end
+    return is_next or not isinstance(record, Message) or is_proven(raw, record, joints, (), times)
 
 
 def is_proven(
