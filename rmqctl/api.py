@@ -150,7 +150,7 @@ class Store:
 
         dump = Dump(self._store, wanted, on_damage=lambda _: None, threads=self._threads)
         dump.warm_up(with_lines=False)
-        for item in dump.scan(lambda run: [_message(run.message(row)) for row in wanted.rows(run).tolist()]):
+        for item in dump.scan(lambda run: [*map(_message, run.messages(run.rows[wanted.rows(run)]))]):
             if isinstance(item, RecordRun):
                 yield from item.result
             elif isinstance(item, Record) and wanted.matches(item):

@@ -104,7 +104,7 @@ class Dump:
             yield from filter(None, item.result[1] if isinstance(item, RecordRun) else [self._served(item)])
 
     def _take(self, columns: Columns) -> tuple[str, list[Message]]:
-        return columns.path, [columns.message(row) for row in self._wanted.rows(columns).tolist()]
+        return columns.path, columns.messages(columns.rows[self._wanted.rows(columns)])
 
     def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
         """Yield the rows as blocks of many JSON Lines.
@@ -284,7 +284,7 @@ class LineWriter:
         numbers = self._wanted.rows(columns)
         is_plain = columns.path.isascii() and columns.path.isprintable()
         if self._body is None or not is_plain or runs_plain(json_lines):
-            return columns.path, [columns.message(row) for row in numbers.tolist()], len(numbers)
+            return columns.path, [*columns.messages(columns.rows[numbers])], len(numbers)
         rows, path = columns.rows[numbers], json.dumps(columns.path).encode()
         out = self._buffer()
         pieces: list[bytes | Message] = []

@@ -160,7 +160,7 @@ class Message(NamedTuple):
     @property
     def msg_id(self) -> str:
         """Return the offset message id (offsetMsgId)."""
-        return host.msg_id(self.store_host, self.physical_offset)
+        return (self.store_host_bytes + self.physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
     @property
     def placeholder(self) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.format import message
-from rmqctl.format.message import BAD_BODY_CRC, HEADS, PLACEHOLDER_SIGN, Damage, Message
+from rmqctl.format.message import HEADS, PLACEHOLDER_SIGN, Message, head_of, topic_length_size
 from rmqctl.kernels import scan
 
 if TYPE_CHECKING:
@@ -33,17 +33,24 @@ class Columns(NamedTuple):
     path: str  # of the file, as findings show it
 
     def message(self, row: int) -> Message:
-        """Decode the record of one row; a wrong BODYCRC is ignored."""
-        position, size = int(self.rows[row]["position"]), int(self.rows[row]["size"])
-        record = bytes(self.buffer[position : position + size])
-        decoded = message.decode(record, 0, self.physical_offset + position, size)
-        if isinstance(decoded, Damage) and decoded.code == BAD_BODY_CRC and decoded.message is not None:
-            return decoded.message
-        if not isinstance(decoded, Message):
-            raise TypeError(
-                f"the kernel took what is at {self.physical_offset + position} for a good message, the decoder does not"
-            )
-        return decoded
+        """Return the record of one row."""
+        return self.messages(self.rows[row : row + 1])[0]
+
+    def messages(self, rows: Rows) -> list[Message]:
+        """Return the records of some rows; the kernel has checked them."""
+        buffer, found = self.buffer.data, []
+        names = ("position", "size", "body_length", "topic_length")
+        for position, size, body_length, topic_length in zip(*(rows[name].tolist() for name in names), strict=True):
+            record = bytes(buffer[position : position + size])
+            head = head_of(record)
+            fields = head.struct.unpack_from(record)
+            body_end = head.size + body_length
+            topic = body_end + topic_length_size(fields[1])
+            properties = topic + topic_length + 2
+            body = memoryview(record)[head.size : body_end]
+            place, texts = self.physical_offset + position, (record[topic : topic + topic_length], record[properties:])
+            found.append(Message._make((place, size, *fields[1:-1], body, *texts)))
+        return found
 
     def placeholders(self) -> Rows:
         """Return the rows of the placeholders that `recover --keep-going` wrote."""

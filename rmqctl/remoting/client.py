@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -66,7 +67,7 @@ class RemotingClient:
         self._key, self._tls = key, tls
         self._connection: socket.socket | None = None
         self._requests = 0
-        self._opaque = 0
+        self._opaque = self._code = 0  # of the last request
 
     def __enter__(self) -> Self:
         return self
@@ -104,38 +105,55 @@ class RemotingClient:
         Raises RequestRefused for another code, and PeerError if the broker cannot be reached, does not answer in time,
         or breaks the protocol.
         """
+        self.request(code, ext_fields, body)
+        return self.answer(accepted)
+
+    def request(self, code: int, ext_fields: Mapping[str, str] = NO_FIELDS, body: bytes = b"") -> None:
+        """Send a request, whose `answer` is to be taken before the next one.
+
+        Raises PeerError.
+        """
         if self._key is not None:
             ext_fields = self._key.signed(ext_fields, body)
         self._requests = self._requests % _REQUESTS_MAX + 1
-        self._opaque = self._requests << 8 | _OPAQUE_LOW
+        self._opaque, self._code = self._requests << 8 | _OPAQUE_LOW, int(code)
         request = RemotingCommand(
-            int(code), ext_fields, body, opaque=self._opaque, serialize_type=self._serialize_type
+            self._code, ext_fields, body, opaque=self._opaque, serialize_type=self._serialize_type
         ).encode()
-        try:
-            answer = self._answer(request, time.monotonic() + self._timeout)
-        except TimeoutError:
-            raise self._fault(f"no answer to request {int(code)} within {self._timeout:g} s") from None
-        except EOFError:
-            raise self._fault(f"the broker closed the connection before it answered request {int(code)}") from None
-        except ValueError as error:
-            raise self._fault(f"the answer to request {int(code)} is not RocketMQ's protocol: {error}") from error
-        except OSError as error:
-            what = "cannot connect" if self._connection is None else f"request {int(code)} failed"
-            raise self._fault(f"{what}: {error.strerror or error}") from error
+        with self._faults():
+            deadline = time.monotonic() + self._timeout
+            connection = self._connected(deadline)
+            connection.settimeout(remaining_seconds(deadline))
+            connection.sendall(request)
+
+    def answer(self, accepted: Container[int] = _ONLY_SUCCESS) -> RemotingCommand:
+        """Return the answer to the last request, as `invoke` does."""
+        with self._faults():
+            if self._connection is None:
+                raise EOFError
+            deadline = time.monotonic() + self._timeout
+            while True:  # the broker may send requests in between
+                answer = receive_command(self._connection, self._answer_length_max, deadline)
+                if answer.is_answer and answer.opaque == self._opaque:
+                    break
         if answer.code not in accepted:
-            what = f"the broker refused request {int(code)} with code {answer.code}: {_one_line(answer.remark)}"
+            what = f"the broker refused request {self._code} with code {answer.code}: {_one_line(answer.remark)}"
             raise RequestRefused(answer.code, what, path=str(self.address))
         return answer
 
-    def _answer(self, request: bytes, deadline: float) -> RemotingCommand:
-        """Skip requests that the broker may send in between."""
-        connection = self._connected(deadline)
-        connection.settimeout(remaining_seconds(deadline))
-        connection.sendall(request)
-        while True:
-            command = receive_command(connection, self._answer_length_max, deadline)
-            if command.is_answer and command.opaque == self._opaque:
-                return command
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            raise self._fault(f"no answer to request {self._code} within {self._timeout:g} s") from None
+        except EOFError:
+            raise self._fault(f"the broker closed the connection before it answered request {self._code}") from None
+        except ValueError as error:
+            raise self._fault(f"the answer to request {self._code} is not RocketMQ's protocol: {error}") from error
+        except OSError as error:
+            what = "cannot connect" if self._connection is None else f"request {self._code} failed"
+            raise self._fault(f"{what}: {error.strerror or error}") from error
 
     def _connected(self, deadline: float) -> socket.socket:
         if self._connection is None:

@@ -169,7 +169,7 @@ class LogSpace:
 
     def _take(self, columns: Columns) -> _Counted:
         if runs_plain(group_scan):
-            return self._of_messages([columns.message(row) for row in range(len(columns.rows))])
+            return self._of_messages(columns.messages(columns.rows))
         if not hasattr(self._local, "tables"):
             self._local.known = []
             self._local.tables = (

@@ -74,7 +74,7 @@ class LogScan:
 
         def take(columns: Columns) -> tuple[list[Message], int, int, list[int]]:
             times = columns.rows["store_timestamp"]
-            found = [columns.message(row) for row in wanted.rows(columns).tolist()]
+            found = columns.messages(columns.rows[wanted.rows(columns)])
             return found, int(times[0]), int(times[-1]), _placeholders(columns)
 
         for item in self.store.commit_log.scan_columns(

@@ -288,7 +288,7 @@ class Erasure:
         found = _Scanned(self._log.min_offset)
 
         def take(columns: Columns) -> list[Message]:
-            return [columns.message(row) for row in wanted.rows(columns).tolist()]
+            return columns.messages(columns.rows[wanted.rows(columns)])
 
         for item in self._log.scan_columns(ScanSummary(), take, threads=self._threads, segment_size=SMALL_SEGMENT_SIZE):
             message = message_of(item) if not isinstance(item, RecordRun) else None

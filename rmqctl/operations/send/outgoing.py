@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.body.compression import decompressed
-from rmqctl.format.message import placeholder_code
+from rmqctl.format.message import PLACEHOLDER_SIGN
 from rmqctl.format.properties import LMQ_PREFIX, PROPERTY_SEPARATOR, UNIQ_KEY
 from rmqctl.format.sys_flag import (
     COMPRESSED,
     COMPRESSION_TYPE_MASK,
     INNER_BATCH,
+    TRANSACTION_MASK,
     TransactionType,
-    transaction_type,
 )
 from rmqctl.operations.append.message_from_json import UNIQUE_KEYS
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, is_broker_topic, is_delivery_topic, is_topic
@@ -85,6 +85,8 @@ class Selection:
     dead_letters: str | None = None
     retries: bool = False
     new_ids: bool = False
+    # by topic: why none of its messages is sent, or "", and where they go; None: each says where
+    _of_topic: dict[bytes, tuple[str, str | None]] = field(default_factory=dict, init=False, compare=False)
 
     def outgoing(self, message: Message) -> Outgoing | LeftOut:
         """Return what is sent of a record.
@@ -92,50 +94,48 @@ class Selection:
         Raises BodyError or ValueError if an inner batch cannot be read.
         """
         raw = _SEPARATOR + message.properties_bytes.removesuffix(_SEPARATOR)
-        topic = message.topic
-        why = self._why_not(topic, message)
+        why, target = self._of_topic.get(message.topic_bytes) or self._look_up(message.topic_bytes)
+        why = why or _why_not(message)
         if why:
             return LeftOut(why)
-        target = self._target(topic, raw)
-        if target is None:
+        target = self._origin(raw) if target is None else target
+        if not target:
             return LeftOut("no topic of origin")
         if message.sys_flag & INNER_BATCH:
-            inner = list(_inner(decompressed(message.sys_flag, message.body)))
-            sys_flag = 0
+            inner = [*_inner(decompressed(message.sys_flag, message.body))]
+            sys_flag, count = 0, len(inner)
+            data = b"".join(_encoded(flag, body, self._properties(pairs)) for flag, body, pairs in inner)
         else:
-            inner = [(message.flag, bytes(message.body), raw)]
-            sys_flag = message.sys_flag & _SENT_FLAGS
-        data = b"".join(_encoded(flag, body, self._properties(pairs)) for flag, body, pairs in inner)
+            sys_flag, count = message.sys_flag & _SENT_FLAGS, 1
+            data = _encoded(message.flag, message.body, self._properties(raw))
         place = message.physical_offset, message.msg_id
-        return Outgoing(*place, target, message.queue_id, sys_flag, len(inner), data)
+        return Outgoing._make((*place, target, message.queue_id, sys_flag, count, data))
 
-    def _why_not(self, topic: str, message: Message) -> str:
+    def _look_up(self, name: bytes) -> tuple[str, str | None]:
+        topic = name.decode("utf-8", "replace")
+        are_asked = self.dead_letters is not None or self.retries
+        target = self.topic_to or (None if are_asked else topic if is_target(topic) else "")
+        found = self._of_topic[name] = self._why_none(topic), target
+        return found
+
+    def _why_none(self, topic: str) -> str:
         if is_delivery_topic(topic):
             return "delayed, half or POP's own"
         if is_broker_topic(topic) or topic.startswith(LMQ_PREFIX):
             return "system topic"
-        if transaction_type(message.sys_flag) in _UNSENT:
-            return "uncommitted transaction"
         if self.dead_letters is None and not self.retries:
             kinds = {RETRY_PREFIX: "retry", DLQ_PREFIX: "dead letter"}
-            found = next((kind for prefix, kind in kinds.items() if topic.startswith(prefix)), "")
-        else:
-            is_dead = self.dead_letters is not None and (
-                topic == DLQ_PREFIX + self.dead_letters if self.dead_letters else topic.startswith(DLQ_PREFIX)
-            )
-            found = "" if is_dead or (self.retries and topic.startswith(RETRY_PREFIX)) else "other topic"
-        if not found and placeholder_code(message.prepared_transaction_offset, {}) is not None:
-            return "placeholder"
-        return found
+            return next((kind for prefix, kind in kinds.items() if topic.startswith(prefix)), "")
+        is_dead = self.dead_letters is not None and (
+            topic == DLQ_PREFIX + self.dead_letters if self.dead_letters else topic.startswith(DLQ_PREFIX)
+        )
+        return "" if is_dead or (self.retries and topic.startswith(RETRY_PREFIX)) else "other topic"
 
-    def _target(self, topic: str, raw: bytes) -> str | None:
-        """Return the topic to send to; that of a retry may be unknown."""
-        if self.topic_to is not None:
-            return self.topic_to
-        if self.dead_letters is not None or self.retries:
-            found = next((found[1] for name in _ORIGIN if (found := name.search(raw)) is not None), b"")
-            topic = found.decode("utf-8", "replace")
-        return topic if is_target(topic) else None
+    @staticmethod
+    def _origin(raw: bytes) -> str:
+        found = next((found[1] for name in _ORIGIN if (found := name.search(raw)) is not None), b"")
+        topic = found.decode("utf-8", "replace")
+        return topic if is_target(topic) else ""
 
     def _properties(self, raw: bytes) -> bytes:
         kept = _GOES.sub(b"", raw)
@@ -156,9 +156,15 @@ def inner_parts(data: bytes) -> tuple[int, bytes, bytes]:
     return _FLAG.unpack_from(data, 12)[0], data[_HEAD.size : _HEAD.size + size], data[_HEAD.size + size + 2 :]
 
 
-def _encoded(flag: int, body: bytes, pairs: bytes) -> bytes:
+def _why_not(message: Message) -> str:
+    if message.sys_flag & TRANSACTION_MASK in _UNSENT:
+        return "uncommitted transaction"
+    return "placeholder" if message.prepared_transaction_offset == PLACEHOLDER_SIGN else ""
+
+
+def _encoded(flag: int, body: bytes | memoryview, pairs: bytes) -> bytes:
     size = _HEAD.size + len(body) + _LENGTH.size + len(pairs)
-    return _HEAD.pack(size, 0, 0, flag, len(body)) + body + _LENGTH.pack(len(pairs)) + pairs
+    return b"".join((_HEAD.pack(size, 0, 0, flag, len(body)), body, _LENGTH.pack(len(pairs)), pairs))
 
 
 def _inner(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:

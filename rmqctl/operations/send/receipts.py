@@ -33,6 +33,7 @@ Row = dict[str, Any]
 PIECE = 1024 * 1024  # bytes read at a time
 INTENT_MAX = 64 * 1024 * 1024  # bytes
 MARK = struct.Struct(">II")  # the first and the end of the messages on their way, of those of the group
+_ENCODER = msgspec.json.Encoder()
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # changes when the host starts
 
 
@@ -109,15 +110,15 @@ class Receipts:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Append receipts."""
-        for row in rows:
-            if row["msgId"] in self.in_doubt:
-                row["inDoubt"] = True
-                self.doubted.append(row)
-        data = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        doubted = [row for row in rows if row["msgId"] in self.in_doubt] if self.in_doubt else []
+        for row in doubted:
+            row["inDoubt"] = True
+        self.doubted += doubted
+        data = _ENCODER.encode_lines(rows)
         self._storage.write(self._file, self._end, data)
         self._end += len(data)
-        for row in rows:
-            self._done.add(row["msgId"])
+        self._done.update(row["msgId"] for row in rows)
+        for row in doubted:
             self.in_doubt.pop(row["msgId"], None)
 
     def _load(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 1024 * 1024  # of a batch; a larger message goes alone
 PENDING_BYTES = 32 * 1024 * 1024  # of all batches that are not full
-GROUP_BATCHES, GROUP_BYTES = 128, 8 * 1024 * 1024  # of the batches between two flushes of the receipts to disk
+GROUP_MESSAGES, GROUP_BYTES = 16_384, 8 * 1024 * 1024  # between two flushes of the receipts to disk
+FIRST_GROUP = 1024  # messages: the broker waits for them
 BATCH_TOPIC_MAX = 127  # characters; brokers take no batch for a longer topic
 PAUSES = (0.5, 2.0)  # seconds before the second and the third try
 PRODUCER_GROUP = "rmqctl-send"  # the name of the producer's group
@@ -131,9 +132,12 @@ class Sender:
         self._batch_max = min(batch, rate) if rate else batch
         self._rate, self._on_failed, self._on_doubt, self._is_over = rate, on_failed, on_doubt, is_over
         self._pending: dict[Queue, _Batch] = {}
-        self._pending_size = 0
+        self._pending_size = self._group_size = 0  # bytes
         self._group: list[_Batch] = []
-        self._leaving: Future[None] | None = None  # the group before
+        self._group_max = FIRST_GROUP
+        self._leaving: deque[_Batch] = deque()  # the group before
+        self._on_its_way: _Batch | None = None
+        self._has_left = False  # the request with it, so that the broker may have stored it
         self._free_at = time.monotonic()  # when the rate allows the next batch
 
     def send(self, messages: Iterable[Outgoing]) -> None:
@@ -141,13 +145,15 @@ class Sender:
 
         Raises PeerError if a broker cannot be reached, or takes nothing: what has no receipt is sent by the next run.
         """
-        with ThreadPoolExecutor(1) as self._thread:  # it sends a group while the next one is made
+        try:
             for queue, message in self._placed(self._unsent(messages)):
                 self._add(queue, message)
             while self._pending and not self._is_over():
                 self._close(next(iter(self._pending)))
             self._send_group()
-            self._send_group()  # waits for the last one
+            self._send_group()  # the last one
+        finally:
+            self._take_answer()
 
     def count(self, messages: Iterable[Outgoing]) -> None:
         """Count what would be sent, and find out where to.
@@ -207,27 +213,40 @@ class Sender:
     def _close(self, queue: Queue) -> None:
         batch = self._pending.pop(queue)
         self._pending_size -= batch.size
+        last = self._group[-1] if self._group else None
+        batch.first = last.first + len(last.messages) if last else 0
         self._group.append(batch)
-        if len(self._group) >= GROUP_BATCHES or sum(one.size for one in self._group) >= GROUP_BYTES:
+        self._group_size += batch.size
+        self._send_next()
+        if batch.first + len(batch.messages) >= self._group_max or self._group_size >= GROUP_BYTES:
             self._send_group()
 
     def _send_group(self) -> None:
-        if self._leaving is not None:
-            self._leaving.result()
-        self._leaving = self._thread.submit(self._send_batches, self._group)
-        self._group = []
+        """Send the rest of the group before, and begin this one."""
+        while self._leaving and not self._is_over():
+            self._send_next()
+        self._take_answer()
+        self._receipts.begin(message for batch in self._group for message in batch.messages)
+        self._leaving, self._group, self._group_size = deque(self._group), [], 0
+        self._group_max = min(2 * self._group_max, GROUP_MESSAGES)
 
-    def _send_batches(self, group: list[_Batch]) -> None:
-        self._receipts.begin(message for batch in group for message in batch.messages)
-        first = 0
-        for batch in group:
-            batch.first = first
-            first += len(batch.messages)
-            if not self._is_over():
-                self._wait_for(batch.count)
-                self._send_batch(batch)
+    def _send_next(self) -> None:
+        """Send a batch, which the broker stores while the next one is made."""
+        self._take_answer()
+        if self._leaving and not self._is_over():
+            batch = self._leaving.popleft()
+            self._wait_for(batch.count)
+            self._receipts.mark(range(batch.first, batch.first + len(batch.messages)))
+            self._on_its_way = batch
+            with suppress(PeerError):  # _answer tries again
+                self._request(batch)
 
-    def _send_batch(self, batch: _Batch) -> None:
+    def _take_answer(self) -> None:
+        batch, self._on_its_way = self._on_its_way, None
+        if batch is not None:
+            self._finish(batch)
+
+    def _finish(self, batch: _Batch) -> None:
         try:
             self._deliver(batch)
         except RequestRefused as refused:
@@ -239,8 +258,8 @@ class Sender:
             for number, message in enumerate(batch.messages, batch.first):  # which one does the broker not take?
                 alone = _Batch(batch.queue, batch.sys_flag)
                 alone.add(message)
-                alone.first = number
-                self._send_batch(alone)
+                self._receipts.mark(range(number, number + 1))
+                self._finish(alone)
 
     def _fail(self, message: Outgoing, why: str) -> None:
         self.tally.failed[message.topic, why] += message.messages
@@ -253,40 +272,44 @@ class Sender:
             self._free_at = max(self._free_at, now) + count / self._rate
 
     def _deliver(self, batch: _Batch) -> None:
-        code, fields, body = _request(batch)
-        self._receipts.mark(range(batch.first, batch.first + len(batch.messages)))
-        client, _ = self._targets.broker(batch.queue.broker)
-        answer = self._answer(client, code, fields, body)
+        answer = self._answer(batch)
         try:
             rows = _receipts(batch, answer)
         except (KeyError, ValueError) as error:
             self._doubt()
-            raise PeerError(f"the answer has no place of the messages: {error}", path=str(client.address)) from error
+            path = str(batch.queue.broker)
+            raise PeerError(f"the answer has no place of the messages: {error}", path=path) from error
         self._receipts.add(rows)
         self.tally.sent += batch.count
         if answer.code != ResponseCode.SUCCESS:
             self.tally.statuses[ResponseCode(answer.code).name] += batch.count
 
-    def _answer(self, client: RemotingClient, code: int, fields: dict[str, str], body: bytes) -> RemotingCommand:
-        """Return the answer to a batch; it gets three tries."""
+    def _request(self, batch: _Batch) -> None:
+        client, _ = self._targets.broker(batch.queue.broker)
+        client.connect()
+        self._has_left = True
+        client.request(*_request(batch))
+
+    def _answer(self, batch: _Batch) -> RemotingCommand:
+        """Return the answer to a batch, sent again where none comes."""
+        client, _ = self._targets.broker(batch.queue.broker)
         for pause in (*PAUSES, None):
             try:
-                client.connect()
+                if not self._has_left:
+                    self._request(batch)
+                return client.answer(_STORED)
+            except RequestRefused as refused:
+                if refused.code not in _TRY_AGAIN or pause is None:
+                    raise
+                if refused.code == ResponseCode.GO_AWAY:
+                    client.close()
             except PeerError:
+                if self._has_left:
+                    self._doubt()
                 if pause is None:
                     raise
-            else:
-                try:
-                    return client.invoke(code, fields, body, _STORED)
-                except RequestRefused as refused:
-                    if refused.code not in _TRY_AGAIN or pause is None:
-                        raise
-                    if refused.code == ResponseCode.GO_AWAY:
-                        client.close()
-                except PeerError:
-                    self._doubt()
-                    if pause is None:
-                        raise
+            finally:
+                self._has_left = False
             time.sleep(pause or 0)
         raise AssertionError  # the last try returned or raised
 
@@ -324,8 +347,14 @@ def _receipts(batch: _Batch, answer: RemotingCommand) -> list[Row]:
     senders = [message for message in batch.messages for _ in range(message.messages)]
     status = {} if answer.code == ResponseCode.SUCCESS else {"status": ResponseCode(answer.code).name}
     return [
-        {"physicalOffset": message.physical_offset, "topic": batch.queue.topic, "queueId": queue_id}
-        | {"queueOffset": first + number, "offsetMsgId": offset_msg_id, "msgId": message.msg_id}
-        | status
-        for number, (message, offset_msg_id) in enumerate(zip(senders, ids, strict=True))
+        {
+            "physicalOffset": message.physical_offset,
+            "topic": batch.queue.topic,
+            "queueId": queue_id,
+            "queueOffset": number,
+            "offsetMsgId": offset_msg_id,
+            "msgId": message.msg_id,
+            **status,
+        }
+        for number, (message, offset_msg_id) in enumerate(zip(senders, ids, strict=True), first)
     ]

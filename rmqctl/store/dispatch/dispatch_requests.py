@@ -129,7 +129,7 @@ class DispatchRequestBuilder:
         """Return the dispatch columns for the messages of a record run."""
         rows = columns.rows
         if runs_plain(dispatch_scan):
-            return self._of_all(columns.message(row) for row in range(len(rows)))
+            return self._of_all(columns.messages(rows))
         messages = np.empty(len(rows), DISPATCH_COLUMNS)
         room = (int(rows["properties_length"].sum()) // 2 + len(rows)) if self.with_keys else 0
         hashes = self._room_for_hashes(room)

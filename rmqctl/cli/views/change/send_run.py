@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 TIMEOUT = 10.0  # seconds of one request
 STDIN = "-"
-SWITCH_INTERVAL = 0.0002  # seconds; with Python's 5 ms, each answer waits while another thread decodes records
 SHOWN_MAX = 10  # lines on stderr about messages of one kind
 
 
@@ -79,7 +77,6 @@ class SendRun:
         from rmqctl.operations.send.sender import Sender
         from rmqctl.operations.send.source import Source
 
-        sys.setswitchinterval(SWITCH_INTERVAL)
         asked, targets = self._asked, self._targets()
         counts_first = asked.dry_run or (asked.keep_queue and str(self._store) != STDIN)
 
