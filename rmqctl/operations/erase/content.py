@@ -27,6 +27,8 @@ PIECE_MIN = 16  # bytes of a piece of a text
 BODY, KEY = "body", "key"
 _WINDOW = np.dtype(">u8")
 _HASH, _BITS = np.uint64(0x9E3779B97F4A7C15), 20
+_PIECE_BITS = 24
+_PIECE_SHIFT = np.uint64(64 - _PIECE_BITS)
 
 
 class TextMatch(BodyMatch):
@@ -81,46 +83,71 @@ def _is_of_user(pair: bytes) -> bool:
 
 
 class Search:
-    """Finds texts in data, and pieces of them, by windows of 8 bytes."""
+    """Finds texts in data, each by its rarest window of 8 bytes."""
 
-    def __init__(self, texts: Iterable[bytes], *, pieces: bool = False) -> None:
+    def __init__(self, texts: Iterable[bytes]) -> None:
         texts = list(texts)
-        self._of_window: dict[int, dict[object, tuple[bytes, int]]] = {}  # the texts with these bytes, and where
+        self._of_window: dict[int, list[tuple[bytes, int]]] = {}  # the texts with these bytes, and where
         counts = np.zeros(1 << _BITS, np.int64)  # a window of few texts tells most: keys and bodies begin alike
-        for text in texts if not pieces else ():
+        for text in texts:
             np.add.at(counts, _hashes(_telling(text)[1]), 1)
         for text in texts:
             places, numbers = _telling(text)
-            if not pieces and len(numbers):
+            if len(numbers):
                 rarest = int(counts[_hashes(numbers)].argmin())
-                places, numbers = places[rarest : rarest + 1], numbers[rarest : rarest + 1]
-            elif not pieces:
-                places, numbers = np.zeros(1, np.int64), np.frombuffer(text, _WINDOW, 1).astype(np.uint64)
-            for at, number in zip(places.tolist(), numbers.tolist(), strict=True):
-                before = min(at, PIECE_MIN)
-                # of texts that are alike around a window, one is enough: their next windows find what differs
-                around = (before, text[at - before : at + 8 + PIECE_MIN]) if pieces else text
-                self._of_window.setdefault(number, {}).setdefault(around, (text, at))
-        self._windows = np.array(sorted(self._of_window), np.uint64)
+                at, number = int(places[rarest]), int(numbers[rarest])
+            else:
+                at, number = 0, int.from_bytes(text[:8], "big")
+            self._of_window.setdefault(number, []).append((text, at))
         self._is_hash = np.zeros(1 << _BITS, np.bool_)  # most bytes are sorted out by it
-        self._is_hash[_hashes(self._windows)] = True
+        self._is_hash[_hashes(np.array(list(self._of_window), np.uint64))] = True
 
     def texts(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield where `data` has a text, in no order."""
-        for place, text, at in self._hits(data):
-            if data.startswith(text, place - at) and place >= at:
-                yield place - at, text
-
-    def ranges(self, data: bytes) -> list[tuple[int, int]]:
-        """Return the ranges of `data` that equal a text, or 16 bytes or more of one."""
-        return merged(found for hit in self._hits(data) for found in _extended(data, *hit))
-
-    def _hits(self, data: bytes) -> Iterator[tuple[int, bytes, int]]:
-        for shift in range(min(8, max(len(data) - 7, 0)) if len(self._windows) else 0):
+        for shift in range(min(8, max(len(data) - 7, 0)) if self._of_window else 0):
             numbers = np.frombuffer(data, _WINDOW, (len(data) - shift) // 8, shift).astype(np.uint64)
             for row in np.flatnonzero(self._is_hash[_hashes(numbers)]).tolist():
-                for text, at in self._of_window.get(int(numbers[row]), {}).values():
-                    yield row * 8 + shift, text, at
+                for text, at in self._of_window.get(int(numbers[row]), ()):
+                    place = row * 8 + shift - at
+                    if place >= 0 and data.startswith(text, place):
+                        yield place, text
+
+
+class Pieces:
+    """Finds what equals a text, or 16 bytes or more of one.
+
+    Of such a piece, each 16 bytes are 16 bytes of the text: a table of them finds it in one pass.
+    """
+
+    def __init__(self, texts: Iterable[bytes]) -> None:
+        texts = list(texts)
+        self._short = Search(text for text in texts if len(text) < PIECE_MIN)
+        pieces = [np.unique(_pieces(text)) for text in texts]
+        self._pieces = np.unique(np.concatenate([np.zeros(1, np.uint64), *pieces]))[1:]  # 0: zero bytes
+        self._is_hash = np.zeros(1 << _PIECE_BITS, np.bool_)
+        self._is_hash[self._pieces >> _PIECE_SHIFT] = True
+
+    def ranges(self, data: bytes) -> list[tuple[int, int]]:
+        """Return the ranges of `data`, ascending and apart."""
+        pieces = _pieces(data)
+        places = np.flatnonzero(self._is_hash[pieces >> _PIECE_SHIFT])
+        found = pieces[places]
+        at = np.minimum(np.searchsorted(self._pieces, found), len(self._pieces) - 1)
+        places = places[self._pieces[at] == found]
+        is_first = np.diff(places, prepend=-1 - PIECE_MIN) > PIECE_MIN
+        starts, ends = places[is_first], places[np.append(is_first[1:], True)[: len(places)]] + PIECE_MIN
+        whole = [(place, place + len(text)) for place, text in self._short.texts(data)]
+        return merged([*whole, *zip(starts.tolist(), ends.tolist(), strict=True)])
+
+
+def _pieces(data: bytes) -> NDArray[np.uint64]:
+    """Return a hash of the 16 bytes at each place."""
+    raw = np.frombuffer(data, np.uint8)
+    if len(raw) < PIECE_MIN:
+        return np.zeros(0, np.uint64)
+    windows = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(raw, 8)).view(np.uint64)[:, 0]
+    hashed: NDArray[np.uint64] = (windows[:-8] * _HASH ^ windows[8:]) * _HASH
+    return hashed
 
 
 def _telling(text: bytes) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
@@ -138,16 +165,6 @@ def _telling(text: bytes) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
 def _hashes(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     hashed: NDArray[np.uint64] = numbers * _HASH >> np.uint64(64 - _BITS)
     return hashed
-
-
-def _extended(data: bytes, place: int, text: bytes, at: int) -> Iterator[tuple[int, int]]:
-    before, after = 0, 8
-    while before < min(at, place) and data[place - before - 1] == text[at - before - 1]:
-        before += 1
-    while at + after < len(text) and place + after < len(data) and data[place + after] == text[at + after]:
-        after += 1
-    if before + after >= min(PIECE_MIN, len(text)):
-        yield place - before, place + after
 
 
 def is_word(data: bytes, begin: int, end: int) -> bool:

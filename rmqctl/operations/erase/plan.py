@@ -28,7 +28,7 @@ from rmqctl.format.properties import UNIQ_KEY
 from rmqctl.kernels import dispatch_scan, filter_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.storage import Kind, tree_of
-from rmqctl.operations.erase.content import BODY, KEY, PIECE_MIN, Content, Search, TextMatch, is_word
+from rmqctl.operations.erase.content import BODY, KEY, PIECE_MIN, Content, Pieces, Search, TextMatch, is_word
 from rmqctl.operations.erase.units import unit_writes
 from rmqctl.operations.placeholder.record import erased_message
 from rmqctl.operations.rebuild import rebuild_plan
@@ -410,7 +410,7 @@ class Erasure:
         return self._is_known(message) or is_asked or (_is_trace(message) and _has(message, text))
 
     def _zeros(self) -> Iterator[Zero]:
-        pieces = Search([*self._content.texts, *self._content.pairs], pieces=True)
+        pieces = Pieces([*self._content.texts, *self._content.pairs])
         for begin, end in self._gaps:
             for file in self._log.queue.files:
                 first, last = max(begin - file.file_from_offset, 0), min(end - file.file_from_offset, file.size)
@@ -425,7 +425,7 @@ class Erasure:
                 yield from self._zeros_in(file, reached, file.size, pieces)
             queue.close()
 
-    def _zeros_in(self, file: MappedFile, begin: int, end: int, pieces: Search) -> Iterator[Zero]:
+    def _zeros_in(self, file: MappedFile, begin: int, end: int, pieces: Pieces) -> Iterator[Zero]:
         storage = self._store.storage.of_disk
         descriptor = storage.open(file.path)
         try:

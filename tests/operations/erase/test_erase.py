@@ -17,7 +17,7 @@ from rmqctl.errors import ExitCode
 from rmqctl.format.message import ERASED, Message
 from rmqctl.format.properties import UNIQ_KEY, keys
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.operations.erase.content import Search, is_word
+from rmqctl.operations.erase.content import Pieces, Search, is_word
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.journal.journals import JournalState
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -220,10 +220,12 @@ def test_what_a_client_traced_of_it_is_erased_and_other_traces_are_not(golden: G
 
 def test_pieces_and_words() -> None:
     text = bytes(range(1, 101))
-    search = Search([text, b"order-71"], pieces=True)
+    search = Pieces([text, b"order-71"])
     assert search.ranges(b"...." + text[30:60] + b"....") == [(4, 34)]
     assert search.ranges(text[30:44]) == []
     assert search.ranges(b"order-71") == [(0, 8)]
+    alike = [b"the record with the number %08d and a long end" % number for number in range(3000)]
+    assert Pieces(alike[::2]).ranges(bytes(9) + b"".join(alike[::2])) == [(9, 9 + 1500 * len(alike[0]))]
     assert sorted(Search([text, b"order-71"]).texts(b"order-712" + text)) == [(0, b"order-71"), (9, text)]
     assert [is_word(data, 1, 3) for data in (b"-ab-", b"xab-", b"-abx")] == [True, False, False]
 
