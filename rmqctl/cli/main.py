@@ -140,6 +140,9 @@ def rmqctl(debug: bool) -> None:
     STORE is the broker's storePathRootDir, or a copy of this folder. STORE contains commitlog/, consumequeue/ and
     index/. Verbs that only inspect STORE never write to STORE. rmqctl writes data to stdout, and everything else to
     stderr.
+
+    RMQCTL_OUTPUT, RMQCTL_THREADS, RMQCTL_PROGRESS and RMQCTL_BROKER_CONF in the environment are defaults of the
+    options with these names.
     """
 
 
@@ -207,7 +210,10 @@ def run(arguments: list[str]) -> int:
     try:
         status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
     except SystemExit as end:  # from click: the reader of a help text is gone, or a shell completion ended
-        return int(ExitCode.PIPE_CLOSED) if end.code else int(ExitCode.CLEAN)
+        if not end.code:
+            return int(ExitCode.CLEAN)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # from 3.13, Python complains at its end
+        return int(ExitCode.PIPE_CLOSED)
     except (Exception, KeyboardInterrupt) as error:  # even a bug of rmqctl is reported in one line
         stop_repeating()
         if debug and not isinstance(error, click.ClickException | click.Abort | KeyboardInterrupt | RmqctlError):

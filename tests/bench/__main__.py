@@ -1,7 +1,7 @@
 """`python -m tests.bench WORK`: how fast rmqctl is, beside the real broker and the machine's limits, all in one run.
 
 WORK is a folder for the stores (about 10 GiB, kept for the next run; a tmpfs or a warm page cache is what is measured).
-Needs a JDK, Maven and the extra `spark`; the extra `bench` adds DuckDB. The table goes to stdout as Markdown, as
+Needs a JDK, Maven and the extra `spark`; the group `bench` adds DuckDB. The table goes to stdout as Markdown, as
 rmqctl-benchmarks(7) shows it.
 """
 

@@ -9,6 +9,7 @@ import os
 import sys
 
 import click
+from click.core import ParameterSource
 
 from rmqctl.cli.output.render import remark
 from rmqctl.errors import AS_OWNER_HINT, ExitCode, RmqctlError, reason
@@ -17,6 +18,9 @@ from rmqctl.errors import AS_OWNER_HINT, ExitCode, RmqctlError, reason
 def report_error(error: BaseException) -> int:
     """Report on stderr the error that ended a command, and return the exit status."""
     if isinstance(error, click.ClickException):
+        if isinstance(error, click.BadParameter) and error.ctx is not None and error.param is not None:
+            source = error.ctx.get_parameter_source(error.param.name or "")
+            error.param_hint = error.param.envvar if source is ParameterSource.ENVIRONMENT else error.param_hint
         error.show()
         return int(exit_status(error))
     try:

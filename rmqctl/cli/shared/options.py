@@ -85,6 +85,7 @@ OFFSET_RANGE = Parsed("A..B", _offset_range)
 layout_options = together(
     kept_option(
         "--broker-conf",
+        envvar="RMQCTL_BROKER_CONF",
         type=click.Path(path_type=Path),
         help="The broker's broker.conf, with file sizes, commit log folders and retention. Without this option, rmqctl "
         "takes the file sizes from the existing files.",
@@ -215,6 +216,7 @@ def output_option(*formats: str) -> Callable[[F], F]:
         "--output",
         type=click.Choice(formats),
         default=formats[0],
+        envvar="RMQCTL_OUTPUT",
         help="The format of stdout.",
     )
     return together(option, kept_option("--raw", is_flag=True, help=RAW_HELP)) if "csv" in formats else option
@@ -275,6 +277,7 @@ progress_option = kept_option(
     "progress_mode",
     type=click.Choice(("auto", "json", "none")),
     default="auto",
+    envvar="RMQCTL_PROGRESS",
     help="Progress on stderr: a bar on a terminal, JSON lines, or none.",
 )
 # --threads and --progress
@@ -283,6 +286,7 @@ scan_options = together(
         "--threads",
         type=click.IntRange(1, THREADS_MAX),
         default=_cores,
+        envvar="RMQCTL_THREADS",
         show_default=False,
         help="The number of threads that read the log.  [default: one for each core, at most 8]",
     ),

@@ -16,7 +16,7 @@ from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.option_class import kept, options_in
-from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, profile_option, progress_option
+from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, output_option, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner, as_root_option
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode, NotAStore
@@ -187,6 +187,7 @@ class AppendOptions:
 @click.argument("store", type=LocalPath())
 @click.option(
     "--broker-conf",
+    envvar="RMQCTL_BROKER_CONF",
     type=click.Path(path_type=Path),
     help="The broker's broker.conf. `append` writes as a broker with this broker.conf does.",
 )
@@ -262,13 +263,7 @@ class AppendOptions:
     help="With --create, the number of entries in an index file.  [default: as --broker-conf says, otherwise 20000000]",
 )
 @click.option("--stats", is_flag=True, help="At the end, report the speed, the sizes and the times of all puts.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "json", "jsonl")),
-    default="table",
-    help="The format of stdout.",
-)
+@output_option("table", "json", "jsonl")
 @as_root_option
 @progress_option
 @options_in(message=MessageOptions, asked=AppendOptions)
