@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from rmqctl.forensics.space.log_space import append, joined
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 
 CELLS = 120  # a bar has these; of what lies in a cell, it shows the kind with the highest rank
@@ -36,6 +39,8 @@ class Bar:
         self.names = names  # of its files; none in a gap
         self.expired = expired  # how many of them a broker would delete in the next hour of deleteWhen
         self.sizes: dict[Kind, int] = dict.fromkeys(RANKS, 0)
+        self.of_topics: list[int] = []  # bytes of messages by the numbers of LogMap.finish
+        self._groups: list[Rows] = []
         self._cells = np.zeros(CELLS, np.uint8)
 
     def put(self, begin: int, end: int, kind: Kind) -> None:
@@ -57,8 +62,20 @@ class Bar:
             first += found[-1].cells
         return found
 
-    def finish(self) -> None:
-        """Count what nobody marked as not written yet."""
+    def add(self, groups: Rows) -> None:
+        """Count messages, as rows of GROUPS."""
+        groups = groups.copy()
+        groups["timestamp"] = 0
+        append(self._groups, groups)
+
+    def finish(self, shown: Numbers) -> None:
+        """Count what nobody marked as not written yet.
+
+        `shown` is that of LogMap.finish.
+        """
+        groups, self._groups = joined(self._groups), []
+        if len(groups):
+            self.of_topics = np.bincount(shown[groups["topic"]], groups["bytes"]).astype(np.int64).tolist()
         self.sizes["unwritten"] = max(self.end - self.begin - sum(self.sizes.values()), 0)
 
 
@@ -85,11 +102,20 @@ class LogMap:
                 self.bars[-1].put(file.end, after.file_from_offset, "missing")
         self._begins = [bar.begin for bar in self.bars]
 
-    def put(self, begin: int, end: int, kind: Kind) -> None:
-        """Mark the bytes of the log from `begin` to `end`, which are in one file."""
-        self.bars[max(bisect_right(self._begins, begin) - 1, 0)].put(begin, end, kind)
+    def put(self, begin: int, end: int, kind: Kind, groups: Rows) -> None:
+        """Mark the bytes of the log from `begin` to `end`, which are in one file.
 
-    def finish(self) -> None:
-        """Count what nobody marked."""
+        `groups` has rows of GROUPS that count their messages.
+        """
+        bar = self.bars[max(bisect_right(self._begins, begin) - 1, 0)]
+        bar.put(begin, end, kind)
+        if len(groups):
+            bar.add(groups)
+
+    def finish(self, shown: Numbers) -> None:
+        """Count what nobody marked.
+
+        `shown` has the number under which each topic is shown, by the topic's number.
+        """
         for bar in self.bars:
-            bar.finish()
+            bar.finish(shown)

@@ -7,13 +7,14 @@ written: Jinja2 escapes them, and `safe` replaces what is not shown as it is wri
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import rmqctl
 from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.report.log_map import CELLS
 from rmqctl.report.sequence import arrows
-from rmqctl.report.timeline import OTHERS, moment
+from rmqctl.report.timeline import DELAY_NAMES, OTHERS, moment
 from rmqctl.text import counted, size_text
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ class Chart(NamedTuple):
     """A chart of stacked columns."""
 
     what: str
+    names: list[str]  # of the parts of a column, from below
     columns: list[Column]
     most: str  # what a column of the full height has
+    table: list[tuple[str, list[str]]]  # the same in words: when each column begins, and its counts by `names`
 
 
 class Diagram(NamedTuple):
@@ -64,7 +67,47 @@ class Diagram(NamedTuple):
         return self.names.index(name)
 
 
-def page(sections: Sequence[Section], trace: Row | None, safe: Callable[[str], str]) -> str:
+class Broker(NamedTuple):
+    """A line of an overview."""
+
+    store: str
+    verdict: str
+    link: str  # "" if it could not be examined
+    messages: int = 0
+    size: int = 0  # bytes on the disk
+
+
+class Overview:
+    """What a page says about many stores."""
+
+    def __init__(self) -> None:
+        self.brokers: list[Broker] = []
+        self.healthy = 0
+        self.messages: Counter[str] = Counter()  # by topic
+        self.bytes: Counter[str] = Counter()
+        self.behind: Counter[str] = Counter()  # messages, by group
+
+    def add(self, section: Section, link: str) -> None:
+        """Add a store, whose section is at `link`."""
+        space, doctor = section.space, section.doctor
+        one = Broker(doctor["store"], verdict(section), link, doctor["messages"], space["allocatedBytes"])
+        self.brokers.append(one)
+        self.healthy += not section.diagnosis.causes
+        for row in space["topics"]:
+            self.messages[row["topic"]] += row["messages"]
+            self.bytes[row["topic"]] += row["bytes"]
+        for row in section.totals:
+            self.behind[row["group"]] += row["behind"] or 0
+
+    @property
+    def verdict(self) -> str:
+        """How many stores are healthy."""
+        return f"{self.healthy} of {counted(len(self.brokers), 'store')} healthy"
+
+
+def page(
+    sections: Sequence[Section], overview: Overview | None, trace: Row | None, safe: Callable[[str], str]
+) -> bytes:
     """Return the page as HTML. `trace` is the document of `rmqctl trace`.
 
     Raises ImportError if Jinja2 is not installed.
@@ -91,8 +134,9 @@ def page(sections: Sequence[Section], trace: Row | None, safe: Callable[[str], s
         "age": duration,
         "percent": _percent,
     }
-    return environment.get_template("page.html.j2").render(
+    text = environment.get_template("page.html.j2").render(
         sections=sections,
+        overview=overview,
         diagram=None if trace is None else _diagram(trace),
         charts=charts,
         verdict=verdict,
@@ -106,6 +150,7 @@ def page(sections: Sequence[Section], trace: Row | None, safe: Callable[[str], s
         made=rfc3339(time.time_ns() // 1_000_000),
         version=rmqctl.__version__,
     )
+    return text.encode(errors="backslashreplace")
 
 
 def verdict(section: Section) -> str:
@@ -122,21 +167,31 @@ def verdict(section: Section) -> str:
 
 
 def charts(timeline: Timeline) -> Iterator[Chart]:
-    """Yield the charts of messages and of bytes over time."""
-    for what, counts, words in (("messages", timeline.messages, _number), ("bytes", timeline.bytes, size_text)):
+    """Yield the charts of messages and bytes, and of the time until storing."""
+    for what, names, counts, words in (
+        ("messages by topic", timeline.names, timeline.messages, _number),
+        ("bytes by topic", timeline.names, timeline.bytes, size_text),
+        ("messages by store time minus born time", [*DELAY_NAMES], timeline.delays, _number),
+    ):
         most = int(counts.sum(axis=1).max()) or 1
-        yield Chart(what, [_column(timeline, at, row, most, words) for at, row in enumerate(counts)], words(most))
+        columns = [_column(timeline.shown(at), names, at, row, most, words) for at, row in enumerate(counts)]
+        table = [
+            (timeline.shown(at), [words(count) if count else "" for count in row.tolist()])
+            for at, row in enumerate(counts)
+            if row.any()
+        ]
+        yield Chart(what, names, columns, words(most), table)
 
 
-def _column(timeline: Timeline, at: int, row: Numbers, most: int, words: Callable[[int], str]) -> Column:
+def _column(when: str, names: list[str], at: int, row: Numbers, most: int, words: Callable[[int], str]) -> Column:
     parts, said, below = [], [], 0.0
-    for number, (name, count) in enumerate(zip(timeline.names, row.tolist(), strict=True)):
+    for number, (name, count) in enumerate(zip(names, row.tolist(), strict=True)):
         if count:
             height = 100 * count / most
             below += height
             parts.append((round(100 - below, 2), round(height, 2), 8 if name == OTHERS else number))
             said.append(f"{_cut(name, NAME_MAX)} {words(count)}")
-    return Column(at, [f"{timeline.shown(at)}: {words(int(row.sum()))}", *said], parts)
+    return Column(at, [f"{when}: {words(int(row.sum()))}", *said], parts)
 
 
 def _diagram(trace: Row) -> Diagram:

@@ -11,7 +11,7 @@ from rmqctl.forensics.space.space import HOUR_MS, Space
 from rmqctl.forensics.survey.not_read import parts
 from rmqctl.forensics.survey.survey import survey
 from rmqctl.report.log_map import LogMap
-from rmqctl.report.timeline import Timeline, step_of, timeline_of
+from rmqctl.report.timeline import Timeline, shown_topics, step_of, timeline_of
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class Gathering:
         with store.storage.keeping_small_files():
             space = Space(store, "topic", self.log).document(threads)
             lag, unknown = self._lag()
-        self._map.finish()
+        groups, topics = self.log.groups, self.log.topics
+        shown = shown_topics(groups, len(topics))
+        self._map.finish(shown)
         store.close()
         return Section(
             self._doctor,
@@ -84,7 +86,7 @@ class Gathering:
             self._info,
             space,
             self._map.bars,
-            timeline_of(self.log.groups, self.log.topics, self._step),
+            timeline_of(groups, topics, shown, self.log.delays, self._step),
             _by_lag(lag["groupTotals"]),
             _by_lag(lag["groups"]),
             unknown,

@@ -1,20 +1,23 @@
-"""Messages and bytes over time, by topic."""
+"""Messages and bytes over time by topic, and how long messages took into the log."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.forensics.space.log_space import DATED
+from rmqctl.forensics.space.log_space import DATED, DELAYS
 from rmqctl.format.timestamp import rfc3339
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from rmqctl.format.columns import Numbers, Rows
 
 COLUMNS_MAX = 96
 TOPICS_SHOWN = 7
 OTHERS = "all other topics"
+DELAY_NAMES = "stored before it was born", "under 10 ms", "under 100 ms", "under 1 s", "under 10 s", "10 s and more"
 _DAY_MS = 86_400_000
 SECONDS_END = len("2026-11-21T09:15:16")
 SECONDS = 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200
@@ -33,6 +36,7 @@ class Timeline(NamedTuple):
     names: list[str]
     messages: Numbers  # int64
     bytes: Numbers  # int64
+    delays: Numbers  # int64, messages; the columns are DELAY_NAMES
     undated: int  # messages with a store time before 1970 or after 2100, which are left out
 
     def shown(self, at: int) -> str:
@@ -54,11 +58,25 @@ def step_of(first_ms: int, last_ms: int) -> int:
     return -(-span // (COLUMNS_MAX - 2) // _DAY_MS) * _DAY_MS or _DAY_MS
 
 
-def timeline_of(groups: Rows, topics: list[str], least_ms: int) -> Timeline | None:
+def shown_topics(groups: Rows, count: int) -> Numbers:
+    """Return the number of the column that shows each of `count` topics.
+
+    The largest topics have a column of their own. `groups` are those of LogSpace.
+    """
+    of_topics = np.bincount(groups["topic"], groups["bytes"], count)
+    largest = np.argsort(-of_topics, kind="stable")[:TOPICS_SHOWN]
+    shown = np.full(count, len(largest))
+    shown[largest] = np.arange(len(largest))
+    return shown
+
+
+def timeline_of(
+    groups: Rows, topics: list[str], shown: Numbers, delays: Counter[int], least_ms: int
+) -> Timeline | None:
     """Return the counts over time, from those of LogSpace.
 
-    `groups` are its groups with `topics_interval_ms=least_ms`, and `topics` its topics. None if no message has a store
-    time of DATED.
+    `groups` and `delays` are its own with `topics_interval_ms=least_ms`, `topics` its topics, and `shown` their
+    columns. None if no message has a store time of DATED.
     """
     dated = groups[(groups["timestamp"] >= DATED.start) & (groups["timestamp"] < DATED.stop)]
     undated = int(groups["messages"].sum()) - int(dated["messages"].sum())
@@ -67,15 +85,18 @@ def timeline_of(groups: Rows, topics: list[str], least_ms: int) -> Timeline | No
     times = dated["timestamp"]
     step = max(step_of(int(times.min()), int(times.max())), least_ms)
     begin = int(times.min()) // step * step
-    of_topics = np.bincount(dated["topic"], dated["bytes"], len(topics))
-    largest = np.argsort(-of_topics, kind="stable")[:TOPICS_SHOWN]
-    shown = np.full(len(topics), len(largest))
-    shown[largest] = np.arange(len(largest))
-    names = [topics[number] for number in largest] + ([OTHERS] if len(topics) > len(largest) else [])
-    shape = int(times.max() - begin) // step + 1, len(names)
-    places = (times - begin) // step * len(names) + shown[dated["topic"]]
+    names = [topics[number] for number in np.argsort(shown, kind="stable")[:TOPICS_SHOWN]]
+    names += [OTHERS] if len(topics) > len(names) else []
+    count = int(times.max() - begin) // step + 1
     messages, size = (
-        np.bincount(places, dated[field], shape[0] * shape[1]).astype(np.int64).reshape(shape)
+        _table((times - begin) // step, shown[dated["topic"]], dated[field], (count, len(names)))
         for field in ("messages", "bytes")
     )
-    return Timeline(begin, step, names, messages, size, undated)
+    keys = np.array(list(delays), np.int64)
+    classes = len(DELAYS) + 1
+    of_delay = _table((keys // classes - begin) // step, keys % classes, [*delays.values()], (count, classes))
+    return Timeline(begin, step, names, messages, size, of_delay, undated)
+
+
+def _table(rows: Numbers, columns: Numbers, counts: Any, shape: tuple[int, int]) -> Numbers:
+    return np.bincount(rows * shape[1] + columns, counts, shape[0] * shape[1]).astype(np.int64).reshape(shape)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from rmqctl.cli.job import diff, duplicates, export, lost, rebuild, sql, stats, timeline, verify
-from rmqctl.cli.job.by_store import doctor, lag, trace
+from rmqctl.cli.job.by_store import doctor, lag, report, trace
 
 JOBS = {
     "verify": verify.command,
     "doctor": doctor.command,
+    "report": report.command,
     "lag": lag.command,
     "trace": trace.command,
     "stats": stats.command,

@@ -7,11 +7,12 @@ place is thrown away (`parallel_scan.py`).
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from rmqctl.format.message import BAD_BODY_CRC, Blank, Message
+from rmqctl.format.message import BAD_BODY_CRC, HEADS, Blank, Message
 from rmqctl.kernels import group_scan, scan
 from rmqctl.kernels.group_scan import BY_BROKER, BY_QUEUE, BY_TOPIC, GROUPS, GroupTable, merged
 from rmqctl.kernels.row_scan import topic_of
@@ -23,7 +24,7 @@ from rmqctl.store.read.file_scan import RecordRun
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Damage
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read.commit_log import CommitLog
@@ -35,6 +36,8 @@ Span = Literal["records", "blank", "damaged", "placeholders"]
 PENDING_MAX = 64  # counted runs that wait to be added up
 DATED = range(4_102_444_800_000)  # ms, up to the year 2100: other store times are in one interval, with NO_DATE
 NO_DATE = -1
+DELAYS = (0, 10, 100, 1000, 10_000)  # ms, between the classes of store time minus born time
+_BORN_AT = HEADS[0].offset("BORNTIMESTAMP")
 
 
 class Large(NamedTuple):
@@ -56,6 +59,7 @@ class _Counted(NamedTuple):
     first_ms: int  # the store time of the first message
     last_ms: int
     placeholders: list[tuple[int, int]]  # their begins and ends, if somebody asks for them
+    delays: Counter[int]  # as LogSpace.delays
 
 
 class LogSpace:
@@ -65,9 +69,10 @@ class LogSpace:
     their numbers. With `interval_ms`, `intervals` counts the messages of all topics by store time. A message with a
     damaged body counts as a message.
 
-    With `topics_interval_ms`, `groups` counts by store time, too. `on_span` gets the begin and the end of each part of
-    the log, and what it holds, with bodies checked; placeholders, which are records, come once more with
-    `shows_placeholders`.
+    With `topics_interval_ms`, `groups` counts by store time, too, and `delays` counts messages by the start of their
+    interval * (len(DELAYS) + 1) + the class of their store time minus born time; those with a store time out of DATED
+    are left out. `on_span` gets the begin and the end of each part of the log, what it holds, with bodies checked, and
+    the rows of `groups` of its messages; placeholders, which are records, come once more with `shows_placeholders`.
     """
 
     def __init__(
@@ -77,7 +82,7 @@ class LogSpace:
         by_queue: bool = False,
         interval_ms: int = 0,
         topics_interval_ms: int = 0,
-        on_span: Callable[[int, int, Span], None] | None = None,
+        on_span: Callable[[int, int, Span, Rows], None] | None = None,
         shows_placeholders: bool = False,
     ) -> None:
         self._log = log
@@ -95,6 +100,7 @@ class LogSpace:
         self.blank_bytes = self.damaged_bytes = self.header_bytes = 0
         self._lengths: list[Damage] = []  # of log files, other than usual
         self.largest: list[Large] = []
+        self.delays: Counter[int] = Counter()
         self.first_ms: int | None = None  # the store time of the log's first message
         self.last_ms: int | None = None
 
@@ -106,12 +112,12 @@ class LogSpace:
     @property
     def groups(self) -> Rows:
         """The counts of messages by topic or queue."""
-        return _joined(self._pending)
+        return joined(self._pending)
 
     @property
     def intervals(self) -> Rows:
         """The counts of messages by store time, with NO_DATE for times out of DATED."""
-        return _joined(self._pending_intervals)
+        return joined(self._pending_intervals)
 
     @property
     def cut(self) -> list[Damage]:
@@ -133,34 +139,31 @@ class LogSpace:
                 self.header_bytes += ENTRY_HEADER.size
                 begin -= ENTRY_HEADER.size
             self._end = item.end
-            span = self._count(item)
+            span, groups = self._count(item)
             if span and self._on_span:
-                self._on_span(begin, item.end, span)
+                self._on_span(begin, item.end, span, groups)
                 places = item.result.placeholders if isinstance(item, RecordRun) else []
                 if isinstance(item, Message) and item.placeholder is not None:
                     places = [(item.physical_offset, item.end)]
                 for start, end in places:
-                    self._on_span(start, end, "placeholders")
+                    self._on_span(start, end, "placeholders", NO_GROUPS)
 
-    def _count(self, item: ScanItem | RecordRun) -> Span | None:
-        """Count an item, and return what it holds."""
+    def _count(self, item: ScanItem | RecordRun) -> tuple[Span | None, Rows]:
+        """Count an item, and return what it holds, and the groups of its messages."""
         if isinstance(item, RecordRun):
-            self._add(item.result)
-        elif isinstance(item, Blank):
+            return "records", self._add(item.result)
+        if isinstance(item, Blank):
             self.blank_bytes += item.size
-            return "blank"
-        elif isinstance(item, Message):
-            self._add(self._of_messages([item]))
-        elif item.code == BAD_BODY_CRC and item.message is not None:
-            self._add(self._of_messages([item.message]))
-            return "damaged"
-        elif item.code not in NOT_READ - {"unreadable"} and item.code != NO_BLANK:
+            return "blank", NO_GROUPS
+        if isinstance(item, Message):
+            return "records", self._add(self._of_messages([item]))
+        if item.code == BAD_BODY_CRC and item.message is not None:
+            return "damaged", self._add(self._of_messages([item.message]))
+        if item.code not in NOT_READ - {"unreadable"} and item.code != NO_BLANK:
             self.damaged_bytes += item.size
-            return "damaged"
-        else:
-            self._lengths += [item] if item.code == "file-length" else []
-            return None
-        return "records"
+            return "damaged", NO_GROUPS
+        self._lengths += [item] if item.code == "file-length" else []
+        return None, NO_GROUPS
 
     def _starts_behind_header(self, item: ScanItem | RecordRun) -> bool:
         file = self._log.queue.find(item.physical_offset)
@@ -178,14 +181,26 @@ class LogSpace:
             )
         tables: tuple[GroupTable, GroupTable] = self._local.tables
         groups, intervals = (
-            np.concatenate([*table.add(columns.buffer, columns.rows), table.taken()]) if used else _NOTHING
+            np.concatenate([*table.add(columns.buffer, columns.rows), table.taken()]) if used else NO_GROUPS
             for table, used in zip(tables, (True, self._interval_ms), strict=True)
         )
         first, last = (int(columns.rows[row]["store_timestamp"]) for row in (0, -1))
         least = self.largest[-1].size if len(self.largest) == LARGEST else 0
         largest = _largest_of(columns) if groups["max_size"].max() > least else []
         places = _places(columns) if self._shows_placeholders else []
-        return _Counted(tables[0].topics.texts, self._local.known, groups, intervals, largest, first, last, places)
+        delays = (
+            self._delays(columns.rows["store_timestamp"], _born(columns)) if self._topics_interval_ms else Counter()
+        )
+        texts = tables[0].topics.texts
+        return _Counted(texts, self._local.known, groups, intervals, largest, first, last, places, delays)
+
+    def _delays(self, stored: Numbers, born: Numbers) -> Counter[int]:
+        dated = (stored >= DATED.start) & (stored < DATED.stop)
+        stored, born = stored[dated], born[dated]
+        classes = np.searchsorted(DELAYS, stored - born, "right")
+        begins = stored // self._topics_interval_ms * self._topics_interval_ms
+        keys, counts = np.unique(begins * (len(DELAYS) + 1) + classes, return_counts=True)
+        return Counter(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
 
     def _of_messages(self, messages: list[Message]) -> _Counted:
         texts = list(dict.fromkeys(message.topic_bytes for message in messages))
@@ -208,27 +223,36 @@ class LogSpace:
         large = sorted((Large(one.size, one.physical_offset, one.topic_bytes) for one in messages), key=_rank)
         first, last = messages[0].store_timestamp, messages[-1].store_timestamp
         places = [(one.physical_offset, one.physical_offset + one.size) for one in messages if one.placeholder]
-        return _Counted(
-            texts, [], merged(groups), merged(np.array(intervals, GROUPS)), large[:LARGEST], first, last, places
-        )
+        times = np.array([(one.store_timestamp, one.born_timestamp) for one in messages], np.int64).T
+        delays = self._delays(*times) if grouped_ms else Counter()
+        by_time = merged(np.array(intervals, GROUPS))
+        return _Counted(texts, [], merged(groups), by_time, large[:LARGEST], first, last, places, delays)
 
-    def _add(self, counted: _Counted) -> None:
+    def _add(self, counted: _Counted) -> Rows:
         groups, intervals, known = counted.groups, counted.intervals, counted.known
         for text in counted.texts[len(known) :]:
             known.append(self._numbers.setdefault(text.decode("utf-8", "replace"), len(self._numbers)))
         groups["topic"] = [known[number] for number in groups["topic"].tolist()]
-        _append(self._pending, groups)
+        append(self._pending, groups)
         if self._interval_ms:
             times = intervals["timestamp"]
             times[(times < DATED.start) | (times >= DATED.stop)] = NO_DATE
-            _append(self._pending_intervals, intervals)
+            append(self._pending_intervals, intervals)
         if counted.largest:
             self.largest = sorted([*self.largest, *counted.largest], key=_rank)[:LARGEST]
         self.first_ms = counted.first_ms if self.first_ms is None else self.first_ms
         self.last_ms = counted.last_ms
+        self.delays.update(counted.delays)
+        return groups
 
 
-_NOTHING: Rows = np.zeros(0, GROUPS)
+NO_GROUPS: Rows = np.zeros(0, GROUPS)
+
+
+def _born(columns: Columns) -> Numbers:
+    places = columns.rows["position"].astype(np.int64)[:, None] + np.arange(_BORN_AT, _BORN_AT + 8)
+    born: Numbers = columns.buffer[places].view(">i8")[:, 0].astype(np.int64)
+    return born
 
 
 def _places(columns: Columns) -> list[tuple[int, int]]:
@@ -253,11 +277,13 @@ def _rank(large: Large) -> tuple[int, int]:
     return -large.size, large.physical_offset
 
 
-def _append(pending: list[Rows], rows: Rows) -> None:
+def append(pending: list[Rows], rows: Rows) -> None:
+    """Append rows of GROUPS, and add up the rows of `pending` when there are many."""
     pending.append(rows)
     if len(pending) > PENDING_MAX:
-        pending[:] = [_joined(pending)]
+        pending[:] = [joined(pending)]
 
 
-def _joined(pending: list[Rows]) -> Rows:
-    return merged(np.concatenate([_NOTHING, *pending]))
+def joined(pending: list[Rows]) -> Rows:
+    """Return a row of GROUPS for each group of `pending`."""
+    return merged(np.concatenate([NO_GROUPS, *pending]))

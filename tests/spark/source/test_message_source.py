@@ -17,8 +17,10 @@ from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.format.body.bodies import Bodies
 from rmqctl.spark.scan.coverage import coverage, range_of
-from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen
+from rmqctl.spark.source.index_source import INDEX_COLUMNS
+from rmqctl.spark.source.message_schema import GROUP_COLUMNS, MESSAGE_COLUMNS, chosen
 from rmqctl.spark.source.message_source import GroupSource, MessageSource, ranges_to_json, splits_to_json
+from rmqctl.spark.source.queue_source import QUEUE_COLUMNS
 from rmqctl.spark.source.stream.stream_source import OPTIONS
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
@@ -201,6 +203,8 @@ def test_the_manual_names_each_option_and_column() -> None:
     named = {name for row in rows for name in row.split(", ")}
     internal = {"ranges", "splits", "expected", "pieces"}
     assert named >= {*MESSAGE_COLUMNS, *MessageSource.OPTIONS, *OPTIONS, "columns"} - internal
+    others = set(re.findall(r"\w+", text.split("COLUMNS OF THE OTHER FORMATS")[1]))
+    assert others >= {*GROUP_COLUMNS, *QUEUE_COLUMNS, *INDEX_COLUMNS, *GroupSource.OPTIONS[-2:]}
 
 
 def test_columns_are_made_alone(tmp_path: Path) -> None:

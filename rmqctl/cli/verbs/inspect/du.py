@@ -25,6 +25,7 @@ from rmqctl.errors import ExitCode
 from rmqctl.text import counted, size_text
 
 if TYPE_CHECKING:
+    from rmqctl.forensics.groups.lag import Lag
     from rmqctl.forensics.space.space import By
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -69,6 +70,7 @@ def command(store: Path, by: By, output: str, threads: int) -> int:
     that a broker deletes files before fileReservedTime or takes no more messages, how much the log needs for
     fileReservedTime, and which messages expire unread if their group consumes nothing until then.
     """
+    from rmqctl.forensics.groups.lag import Lag
     from rmqctl.forensics.space.space import Space
 
     opened = open_store(store)
@@ -77,7 +79,12 @@ def command(store: Path, by: By, output: str, threads: int) -> int:
     with opened.storage.keeping_small_files(), scan_progress(opened, "du"):
         document: dict[str, Any] = {"store": str(store)} | space.document(threads)
     if kept("broker_conf") is not None:
-        document["forecast"] = forecast_of(opened, document["bytesPerDay"])
+        lag = Lag(opened, counts_delayed=False)
+        document["forecast"] = forecast_of(opened, document["bytesPerDay"], lag)
+        if document["bytesPerDay"] is None:
+            remark("note: the log is shorter than an hour, which does not say how much comes in a day: 0 is assumed")
+        for problem in lag.problems:
+            remark(problem)
     if output == "json":
         print_document("du", document)
     else:
@@ -92,22 +99,16 @@ def command(store: Path, by: By, output: str, threads: int) -> int:
     return int(ExitCode.PARTIAL if incomplete else ExitCode.CLEAN)
 
 
-def forecast_of(store: ReadOnlyStore, growth: int | None) -> dict[str, Any]:
+def forecast_of(store: ReadOnlyStore, growth: int | None, lag: Lag) -> dict[str, Any]:
     """Return the forecast of `du` for a store that grows by `growth` bytes a day."""
-    from rmqctl.forensics.groups.lag import Lag
     from rmqctl.forensics.space.unread import unread
     from rmqctl.operations.clean.disk_use import disk_use
     from rmqctl.operations.clean.forecast import forecast, losses
     from rmqctl.store.config.store_path import CONSUMEQUEUE
     from rmqctl.store.read.version_guess import guess_profile
 
-    if growth is None:
-        remark("note: the log is shorter than an hour, which does not say how much comes in a day: 0 is assumed")
     profile = guess_profile(store)
     disks = [disk_use(store.storage, path, profile) for path in store.path.commitlogs]
     logics_disk = disk_use(store.storage, store.path.part(CONSUMEQUEUE), profile)
     found = forecast(store, profile, growth or 0, time.time_ns() // 1_000_000, disks, logics_disk)
-    lag = Lag(store, counts_delayed=False)
-    for problem in lag.problems:
-        remark(problem)
     return found.to_json(losses(store, found.deleted, unread(store, lag)))

@@ -35,7 +35,8 @@ from rmqctl.text import install_extra, quoted, size_text
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
-    from rmqctl.report.section import Section
+    from rmqctl.operations.doctor.examination import Examiner
+    from rmqctl.report.section import Gathering, Section
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
@@ -63,9 +64,10 @@ def command(
     """Write one page with pictures of a store, for a person who was not there.
 
     The page has doctor's verdict and causes, a map of the log with what is used, blank, damaged, missing or a
-    placeholder in each file, messages and bytes over time by topic, the groups and what they have not read, and what
-    takes the space; with --broker-conf also when the disk is full. Several stores share a page. It is one HTML file
-    that loads nothing and runs no script, so it can be mailed and printed; it is light or dark as the reader's screen.
+    placeholder in each file, messages and bytes over time by topic, how long messages took into the log, the groups and
+    what they have not read, and what takes the space; with --broker-conf also when the disk is full. Each chart has its
+    table. Several stores share a page, which begins with their sums. It is one HTML file that loads nothing and runs no
+    script, so it can be mailed and printed; it is light or dark as the reader's screen.
 
     The page shows the names of topics, groups and hosts, and no bodies. Of more than 30 topics, groups or queues, it
     shows the largest; in a log of more than 200 files, a bar stands for several.
@@ -75,21 +77,22 @@ def command(
     """
     from rmqctl.forensics.trace.document import document
     from rmqctl.logfile.system.writable_storage import WritableStorage
-    from rmqctl.report.page import page, verdict
+    from rmqctl.report.page import Overview, page, verdict
 
     check_places(stores, {"--to": to})
-    if find_spec("jinja2") is None:
-        raise BadRequest("Jinja2 is not installed", hint=install_extra("report"))
+    check_jinja2()
     question = None if key is None else question_of(TraceOptions(key, None, None, None, None, None))
     opened = [open_for_doctor(store) for store in stores]
     check_places([log for store in opened for log in store.path.commitlogs], {"--to": to})
     names = [str(store) for store in stores]
     sections = [_section(store, shown, profile, threads) for store, shown in zip(opened, stores, strict=True)]
     trace = None if question is None else document(traced(opened, question, threads), names)
-    data = page(sections, trace, printable).encode(errors="backslashreplace")
+    overview = Overview()
+    for number, section in enumerate(sections, 1):
+        overview.add(section, f"#store{number}")
+    data = page(sections, overview if len(sections) > 1 else None, trace, printable)
     WritableStorage(to.parent).replace_file(to, data)
-    healthy = sum(not section.diagnosis.causes for section in sections)
-    said = verdict(sections[0]) if len(sections) == 1 else f"{healthy} of {len(sections)} stores healthy"
+    said = verdict(sections[0]) if len(sections) == 1 else overview.verdict
     if output == "json":
         print_document("report", {"store": names[0], "stores": names, "destination": str(to), "bytes": len(data)})
     else:
@@ -101,23 +104,44 @@ def command(
 
 
 def _section(store: ReadOnlyStore, path: Path, profile: Profile | None, threads: int) -> Section:
-    from rmqctl.report.section import Gathering
-
     examiner = examiner_of(store, profile, threads)
     warmed_up(examiner.warm_up)
     with scan_progress(store, "doctor"):
-        found = diagnosed(examiner, target_words(path), profile)
-    expired = found.situation.expired
-    gathering = Gathering(
-        examiner.store,
-        {"store": root_text(store.path.root)} | found.to_json(),
-        found.diagnosis,
-        expired=expired.names if expired else (),
-        has_placeholders=bool(found.examination.report.placeholders),
-    )
+        gathering = gathering_of(examiner, target_words(path), profile)
     warmed_up(gathering.log.warm_up)
     with scan_progress(examiner.store, "report"):
         section = gathering.run(threads)
     if kept("broker_conf") is not None:
-        section.space["forecast"] = forecast_of(examiner.store, section.space["bytesPerDay"])
+        add_forecast(section, examiner.store)
     return section
+
+
+def check_jinja2() -> None:
+    """Raise BadRequest if the extra `report` is not installed."""
+    if find_spec("jinja2") is None:
+        raise BadRequest("Jinja2 is not installed", hint=install_extra("report"))
+
+
+def gathering_of(examiner: Examiner, target: str, profile: Profile | None) -> Gathering:
+    """Examine a store as `doctor` does, and return what gathers the rest.
+
+    The arguments are those of `diagnosed`.
+    """
+    from rmqctl.report.section import Gathering
+
+    found = diagnosed(examiner, target, profile)
+    expired = found.situation.expired
+    return Gathering(
+        examiner.store,
+        {"store": root_text(examiner.store.path.root)} | found.to_json(),
+        found.diagnosis,
+        expired=expired.names if expired else (),
+        has_placeholders=bool(found.examination.report.placeholders),
+    )
+
+
+def add_forecast(section: Section, store: ReadOnlyStore) -> None:
+    """Add to a section when the store's disk is full, by its broker.conf."""
+    from rmqctl.forensics.groups.lag import Lag
+
+    section.space["forecast"] = forecast_of(store, section.space["bytesPerDay"], Lag(store, counts_delayed=False))

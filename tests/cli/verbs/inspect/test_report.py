@@ -11,16 +11,9 @@ import pytest
 
 from rmqctl.cli.output.printable import printable
 from tests.conftest import Golden, Rmqctl, tree_hash
-from tests.support.log_maker import Record, encode
+from tests.support.hostile_store import HOSTILE, hostile_store
 
 ACTIVE = {"script", "iframe", "object", "embed", "img", "form", "base", "style-src", "audio", "video", "foreignobject"}
-HOSTILE = (
-    "<script>alert(1)</script>",
-    '"onmouseover="alert(1)',
-    "safe\u202eexe.",
-    "{{ 7 * 7 }}",
-    "</title><img src=x>",
-)
 
 
 class Page(HTMLParser):
@@ -74,8 +67,15 @@ def test_a_mark_for_each_file_topic_group_and_cause(name: str, golden: Golden, r
     assert page.source.count("<article>") == len(doctor["causes"])
     assert page.marks.count("p.bad") == (not doctor["healthy"])
     assert "rect.damaged" in page.marks  # of the legend
-    titles = re.findall(r'<g class="column"><title>[^:]*:\d\d:[\d.]+: ([\d,]+)[ <]', page.source.split("Bytes; ")[0])
-    assert sum(int(one.replace(",", "")) for one in titles) == space["messages"]
+    charts = re.split("<figcaption>(?:Messages|Bytes) by ", page.source)[1:]
+    for chart in (charts[0], charts[2]):
+        titles = re.findall(r'<g class="column"><title>[^:]*:\d\d:[\d.]+: ([\d,]+)[ <]', chart)
+        assert sum(int(one.replace(",", "")) for one in titles) == space["messages"]
+    table = charts[2].split("<details>")[1].split("</table>", 1)[0]
+    assert (
+        sum(int(one.replace(",", "")) for one in re.findall(r'<td class="number">([\d,]+)\b(?!-)', table))
+        == space["messages"]
+    )
 
 
 def test_what_is_missing_damaged_or_a_placeholder(golden: Golden, rmqctl: Rmqctl, tmp_path: Path) -> None:
@@ -124,23 +124,6 @@ def test_ten_thousand_topics_make_a_small_page(rmqctl: Rmqctl, tmp_path: Path) -
     page = page_of(rmqctl, tmp_path, store)
     assert len(page.source) < 1 << 20
     assert page.marks.count("tr.topic") == 30
-
-
-def hostile_store(tmp_path: Path, topics: list[str], *, scattered: bool = False) -> Path:
-    """A log with a message of each topic, in two intervals or scattered over a century."""
-    out, end = [], 0
-    for number, topic in enumerate(topics):
-        stored = number * 20_000_000 if scattered else 1_795_252_516_848 + number
-        out.append(
-            encode(
-                Record(topic=topic, body=bytes(len(topics) - number if number < 9 else 1), store_timestamp=stored), end
-            )
-        )
-        end += len(out[-1])
-    folder = tmp_path / "hostile" / "commitlog"
-    folder.mkdir(parents=True)
-    (folder / f"{0:020d}").write_bytes(b"".join(out).ljust(1 << 26, b"\0"))
-    return folder.parent
 
 
 def test_the_page_is_never_in_a_store(golden: Golden, rmqctl: Rmqctl, tmp_path: Path) -> None:
