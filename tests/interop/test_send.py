@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import zstandard
 
+from rmqctl.format.body.compression import decompressed
 from rmqctl.remoting.client import RemotingClient
 from rmqctl.remoting.frame import SerializeType
 from tests.conftest import Rmqctl
-from tests.real_store.cluster import LOOPBACK, Cluster
-from tests.real_store.harness import Geometry
+from tests.real_store.cluster import LOOPBACK, SETTINGS, Cluster
+from tests.real_store.harness import Geometry, RealRocketMQ
 
 pytestmark = pytest.mark.interop
 
@@ -83,10 +84,14 @@ def test_killed_and_resumed(version: str, tmp_path: Path, rmqctl: Rmqctl) -> Non
         assert rmqctl(*said[:4], "--broker", f"{LOOPBACK}:{broker.port}", *said[4:]).code == 2
         dead = rmqctl(*said, "--dead-letters", "billing")
         assert (dead.code, dead.document()["sent"]) == (0, MESSAGES // 100)
-        broker.stop()
+        broker.kill()
         dumped = rmqctl("dump", broker.store, "--body", "hex", "-o", "jsonl", *(f"--topic={topic}" for topic in TOPICS))
     arrived = Counter(map(as_sent, map(json.loads, dumped.out.splitlines())))
     assert set(arrived) == set(map(as_sent, messages))
+    consumers = [(f"of-{topic}", topic, n) for topic, n in Counter(row[0] for row in arrived.elements()).items()]
+    rows = RealRocketMQ(version, timeout=120).consume(broker.store, consumers, geometry=LARGE, settings=SETTINGS)
+    bodies = [zlib.crc32(decompressed(flag, bytes.fromhex(body))) for _, _, flag, body, _ in arrived.elements()]
+    assert Counter(crc for row in rows for crc in row["bodies"]) == Counter(bodies)
     of_key = {row["properties"]["UNIQ_KEY"]: as_sent(row) for row in messages}
     source = rmqctl("dump", tmp_path / "store", "--body", "none", "-o", "jsonl").out.splitlines()
     key_at = {row["physicalOffset"]: row["properties"]["UNIQ_KEY"] for row in map(json.loads, source)}

@@ -322,10 +322,11 @@ class RealRocketMQ:
         geometry: Geometry = BROKER_GEOMETRY,
         settings: Mapping[str, str] = NO_SETTINGS,
     ) -> list[dict[str, Any]]:
-        """What consumers get from a broker on a store: a row a queue with its group, topic, queueId and offsets.
+        """What consumers get from a broker on a store: a row a queue with group, topic, queueId, offsets and bodies.
 
         A consumer is (group, topic, number of messages to wait for). Where the broker has no offset of its group, it
-        begins with a queue's first message. RuntimeError where the broker does not load the store.
+        begins with a queue's first message. `bodies` are the CRC-32 of each body, decompressed. RuntimeError where the
+        broker does not load the store.
         """
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-consumers-", encoding="ascii") as file:
             file.writelines(f"{group} {topic} {count}\n" for group, topic, count in consumers)

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
+import java.util.zip.CRC32;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -28,6 +29,7 @@ public final class Consume {
     private final String topic;
     private final long count;
     private final Map<Integer, List<Long>> offsets = new TreeMap<>();
+    private final Map<Integer, List<Long>> bodies = new TreeMap<>(); // the CRC-32 of each
 
     private Consume(String line) {
         String[] words = line.split(" ");
@@ -80,6 +82,9 @@ public final class Consume {
         if (queue.getTopic().equals(topic)) {
             for (MessageExt message : messages) {
                 offsets.computeIfAbsent(queue.getQueueId(), id -> new ArrayList<>()).add(message.getQueueOffset());
+                CRC32 crc = new CRC32();
+                crc.update(message.getBody());
+                bodies.computeIfAbsent(queue.getQueueId(), id -> new ArrayList<>()).add(crc.getValue());
             }
         }
     }
@@ -96,6 +101,7 @@ public final class Consume {
             row.put("topic", topic);
             row.put("queueId", queueId);
             row.put("offsets", found);
+            row.put("bodies", bodies.get(queueId));
             rows.add(row);
         });
         return rows;
