@@ -85,9 +85,8 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
             dropped += group
             continue
         pieces.append(_Piece(at, end, group))
-    if not _filled_up_to(
-        pieces, span.begin, span.end, BLANK_SIZE if span.end == span.file_end else filler_size_min(around)
-    ):
+    size_min = BLANK_SIZE if span.end == span.file_end else filler_size_min(around)
+    if not _filled_up_to(pieces, span.begin, span.end, size_min):
         raise ValueError(f"{span.end - span.begin} bytes at {span.begin} are too few for a record")
     return pieces, dropped
 

@@ -136,12 +136,9 @@ class Placeholders:
         """
         files = self._store.commit_log.queue
         physical_offset = damage.physical_offset
-        named = (
-            file
-            for file in files.files
-            if file.name == damage.path and file.file_from_offset <= physical_offset < file.end
-        )
-        file = next(named, None) or files.at_or_before(physical_offset)
+        named = (file for file in files.files if file.name == damage.path)
+        having = (file for file in named if file.file_from_offset <= physical_offset < file.end)
+        file = next(having, None) or files.at_or_before(physical_offset)
         if file is None:
             raise ValueError(f"no file has {physical_offset}")
         begin, end = file.file_from_offset, max(file.end, file.file_from_offset + files.file_size)
@@ -155,13 +152,10 @@ class Placeholders:
             first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
             units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
             found = [*takewhile(lambda unit: unit.physical_offset < span.end, units)]
-            topic, queue_id = (
-                self._owner(key, queue, found[0].queue_offset, found[-1].queue_offset + 1) if found else key
-            )
+            owner = self._owner(key, queue, found[0].queue_offset, found[-1].queue_offset + 1) if found else key
             for unit in found:
                 inner = unit.batch_size if isinstance(queue, BatchConsumeQueue) else 0
-                place = (unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code)
-                yield Claim(topic, queue_id, *place, inner_num=inner)
+                yield Claim(*owner, unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code, inner_num=inner)
             queue.queue.close()
 
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:

@@ -45,7 +45,6 @@ Real brokers behave so (tests/interop/test_placeholder_records.py, test_served_p
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import crc, host, properties
@@ -86,8 +85,6 @@ NAME = properties.PLACEHOLDER
 # flags that a new body does not have: it is neither compressed nor a batch of messages
 _OF_THE_BODY = COMPRESSED | COMPRESSION_TYPE_MASK | NEED_UNWRAP | INNER_BATCH
 _V6_MASK = BORNHOST_V6 | STOREHOST_V6
-_FIELDS_OF_HEAD = Message._fields.index("body")
-_SHORT = struct.Struct(">h")
 # what brokers and their delay, timer, transaction and POP services read from a stored message
 _READ_BY_BROKERS = frozenset({
     b"DELAY", b"REAL_TOPIC", b"REAL_QID", b"PGROUP", b"TRAN_MSG", b"TRANSACTION_CHECK_TIMES",
@@ -225,13 +222,15 @@ def _body_is_right(message: Message) -> bool:
 
     A body that is too large to read counts as damaged.
     """
-    head_size = HEADS[message.sys_flag & _V6_MASK].size
-    around_body = (
-        head_size + topic_length_size(message.magic_code) + len(message.topic_bytes) + 2 + len(message.properties_bytes)
-    )
-    if len(message.body) != message.size - around_body:
+    if len(message.body) != _variable_size(message) - len(message.properties_bytes):
         return False
     return not message.body or crc.masked_crc32(message.body) == message.body_crc
+
+
+def _variable_size(message: Message) -> int:
+    """Return the size, in bytes, that the record has for its body and its properties."""
+    head_size = HEADS[message.sys_flag & _V6_MASK].size
+    return message.size - head_size - topic_length_size(message.magic_code) - len(message.topic_bytes) - 2
 
 
 def filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
@@ -268,24 +267,9 @@ def claimed_record(at: int, size: int, claims: tuple[Claim, ...], code: str, aro
 
 def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Message:
     flags = 0 if len(store_host) == HOST_V4 else STOREHOST_V6
-    fields = (
-        at,
-        size,
-        MAGIC_V1,
-        0,
-        0,
-        0,
-        0,
-        at,
-        flags,
-        0,
-        bytes(HOST_V4),
-        around.timestamp_min,
-        store_host,
-        0,
-        PLACEHOLDER_SIGN,
-    )
-    return Message(*fields, memoryview(b""), b"", b"")
+    up_to_born_host = (at, size, MAGIC_V1, 0, 0, 0, 0, at, flags, 0, bytes(HOST_V4))
+    stored = (around.timestamp_min, store_host, 0, PLACEHOLDER_SIGN)
+    return Message(*up_to_born_host, *stored, memoryview(b""), b"", b"")
 
 
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
@@ -308,16 +292,12 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
     if claim.inner_num:
         needed |= {properties.INNER_NUM: str(claim.inner_num), properties.INNER_BASE: str(claim.queue_offset)}
     if others:
-        needed[properties.INNER_MULTI_DISPATCH] = properties.LMQ_SEPARATOR.join(other.topic for other in others)
-        needed[properties.INNER_MULTI_QUEUE_OFFSET] = properties.LMQ_SEPARATOR.join(
-            str(other.queue_offset) for other in others
-        )
+        topics, offsets = (other.topic for other in others), (str(other.queue_offset) for other in others)
+        needed[properties.INNER_MULTI_DISPATCH] = properties.LMQ_SEPARATOR.join(topics)
+        needed[properties.INNER_MULTI_QUEUE_OFFSET] = properties.LMQ_SEPARATOR.join(offsets)
     if claim.topic == SCHEDULE_TOPIC:
-        needed |= {
-            properties.DELAY: str(claim.queue_id + 1),
-            properties.REAL_TOPIC: TRANS_HALF_TOPIC,
-            properties.REAL_QUEUE_ID: "0",
-        }
+        needed[properties.DELAY] = str(claim.queue_id + 1)
+        needed |= {properties.REAL_TOPIC: TRANS_HALF_TOPIC, properties.REAL_QUEUE_ID: "0"}
     if claim.topic == TIMER_TOPIC:
         due = str(around.timestamp_min)
         needed |= {properties.TIMER_OUT_MS: due, properties.REAL_TOPIC: NAME, properties.REAL_QUEUE_ID: "0"}
@@ -345,8 +325,7 @@ def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
     """
     raw = message.properties_bytes
     reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
-    head_size = HEADS[message.sys_flag & _V6_MASK].size
-    room = message.size - head_size - topic_length_size(message.magic_code) - len(message.topic_bytes) - 2 - reserved
+    room = _variable_size(message) - reserved
     replaced = _replaced(raw, min(room - 1, PROPERTIES_LENGTH_MAX - reserved), code)
     body = _body(room - len(replaced), code)
     found = message._replace(body=memoryview(body), body_crc=crc.masked_crc32(body), properties_bytes=replaced)
