@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from zlib_ng import zlib_ng
@@ -47,7 +47,7 @@ from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.read.index.index_service import IndexService
-from rmqctl.store.read.store_file_sizes import geometry_of_store
+from rmqctl.store.read.store_file_sizes import geometry_of_store, queue_file_size
 from rmqctl.store.read.version_guess import signs_of_5
 from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
 from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter
@@ -179,8 +179,8 @@ class Rebuild:
     """Rebuilds the selected queues and the index of `store` from its log.
 
     The new files are written to the folder `staging`; if it is None, messages are only counted, and units compared.
-    `begin` and `end` are physical offsets of records. By default, the whole log is read, with `threads` threads; once
-    more if a queue is disordered that is not in `disordered`. `placeholders` replace damaged records, and those at the
+    The log is read up to the physical offset `end` of a record (None: all of it), with `threads` threads; once more
+    if a queue is disordered that is not in `disordered`. `placeholders` replace damaged records, and those at the
     physical offsets `erased` get no keys. `units` keeps the units of the disordered queues. New units are compared with
     the existing queues, and with `compares_index`, the existing index with the log. Methods raise OSError.
     """
@@ -192,7 +192,6 @@ class Rebuild:
         staging: Path | None,
         *,
         threads: int = 1,
-        begin: int | None = None,
         end: int | None = None,
         placeholders: PlaceholderBlocks = NO_PLACEHOLDERS,
         units: BuiltUnits | None = None,
@@ -201,7 +200,7 @@ class Rebuild:
         erased: Collection[int] = (),
     ) -> None:
         builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
-        self.log = RepairedLog(store, builder, begin, end, placeholders, threads, erased)
+        self.log = RepairedLog(store, builder, end, placeholders, threads, erased)
         self.selection = selection
         self.geometry = geometry_of_store(store)
         self.wanted = wanted_queues(store, selection)
@@ -294,8 +293,7 @@ class Rebuild:
         queue = self._store.queues.get(key)
         if queue is None:
             return False
-        batch = isinstance(queue, BatchConsumeQueue)
-        size = self.geometry.batchconsumequeue_file_size if batch else self.geometry.consumequeue_file_size
+        size = queue_file_size(self.geometry, queue)
         return not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files)
 
     def _see(self, item: Blank | Damage | RecordRun) -> None:
@@ -337,7 +335,7 @@ class Rebuild:
                 if is_over():
                     return False
         for placed in filter(None, (self._placed, others)):
-            for queue in placed.build(self._open_placed):
+            for queue in placed.build(partial(self._open_queue, units=self._units)):
                 self._queues.queues[queue.counts.key] = queue
                 self.result.placed.append(queue.counts.key)
         return True
@@ -409,9 +407,6 @@ class Rebuild:
         writer = self.staged.queue_writer(counts) if self.staged is not None else None
         extension = self._store.extensions.get(counts.key) if self.wanted.with_ext else None
         return BuiltQueue(counts, self._store.queues.get(counts.key), writer, extension, self.log.range, units)
-
-    def _open_placed(self, counts: QueueCounts) -> BuiltQueue:
-        return self._open_queue(counts, self._units)
 
     def _open_batch_queue(self, counts: QueueCounts) -> BuiltBatchQueue:
         return BuiltBatchQueue(counts, self.staged.batch_writer(counts) if self.staged is not None else None)

@@ -119,16 +119,10 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
     result = rebuild.result
     made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
     others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
-    plan = RepairPlan(
-        result.begin,
-        rebuild.log.range.stop,
-        None,
-        result.log.messages,
-        DataLoss(),
-        tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans),
-        (*made, *others),
-        notes=(*notes_of_strays(result.strays), *notes_of_other_keys(result.index_findings or ())),
-    )
+    queues = tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans)
+    notes = (*notes_of_strays(result.strays), *notes_of_other_keys(result.index_findings or ()))
+    log = (result.begin, rebuild.log.range.stop, None, result.log.messages)
+    plan = RepairPlan(*log, DataLoss(), queues, (*made, *others), notes)
     return with_loss_of_rebuilt(plan, [plan for plan in plans if plan.differ])
 
 
@@ -157,11 +151,8 @@ def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Sequence[QueuePlan]) -> Repa
 
 def _notes(rebuilt: list[QueueCounts], moved: list[int]) -> Iterator[str]:
     if unplaced := [of for of in rebuilt if of.unplaced]:
-        where = [
-            f"{of.topic}/{of.queue_id}: {of.unplaced}"
-            + (f", the first at {of.first_duplicate}" if of.duplicates else "")
-            for of in unplaced
-        ]
+        firsts = [f", the first at {of.first_duplicate}" if of.duplicates else "" for of in unplaced]
+        where = [f"{of.topic}/{of.queue_id}: {of.unplaced}{at}" for of, at in zip(unplaced, firsts, strict=True)]
         count = sum(of.unplaced for of in unplaced)
         # of light messages, INNER_MULTI_QUEUE_OFFSET may be wrong
         is_light = all(of.topic.startswith(LMQ_PREFIX) for of in unplaced)

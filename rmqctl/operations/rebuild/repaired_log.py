@@ -84,16 +84,15 @@ class LostRanges:
 class RepairedLog:
     """The log of `store`, with its messages as a broker will dispatch them.
 
-    `begin` and `end` are physical offsets of records (None: the log's own). `threads` threads scan it. `placeholders`
-    replace damaged records. Those at the physical offsets `erased` will have no keys. `lost` are the ranges that `lose`
-    and `lose_fillers` found. Methods raise OSError.
+    It ends before the record at the physical offset `end` (None: where the log ends). `threads` threads scan it.
+    `placeholders` replace damaged records. Those at the physical offsets `erased` will have no keys. `lost` are the
+    ranges that `lose` and `lose_fillers` found. Methods raise OSError.
     """
 
     def __init__(
         self,
         store: ReadOnlyStore,
         builder: DispatchRequestBuilder,
-        begin: int | None,
         end: int | None,
         placeholders: PlaceholderBlocks,
         threads: int,
@@ -103,9 +102,7 @@ class RepairedLog:
         self.builder = builder
         self.lost = LostRanges()
         self.min_offset = store.commit_log.min_offset
-        self.range = range(
-            self.min_offset if begin is None else begin, store.commit_log.queue.end if end is None else end
-        )
+        self.range = range(self.min_offset, store.commit_log.queue.end if end is None else end)
         self.end = end
         self._placeholders = placeholders
         self._threads = threads

@@ -81,11 +81,9 @@ class Strays:
             return None
         for key in one_bit_off(counts.key):
             unit = self._before.unit(*key, last) if key in queues else None
-            if (
-                unit is not None
-                and unit.physical_offset + unit.size == counts.end
-                and (stays(key) or self._is_lone(key, unit))
-            ):
+            if unit is None or unit.physical_offset + unit.size != counts.end:
+                continue
+            if stays(key) or self._is_lone(key, unit):
                 return Stray(counts.key, key, unit.physical_offset)
         return None
 

@@ -11,8 +11,7 @@ from rmqctl.operations.plan import Step
 from rmqctl.operations.rebuild.planned.planned_store import planned_store
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Resize
-from rmqctl.store.read.consume_queue import ConsumeQueue
-from rmqctl.store.read.store_file_sizes import geometry_of_store
+from rmqctl.store.read.store_file_sizes import geometry_of_store, queue_file_size
 from rmqctl.store.recovery.rules import Mode, third_from_end
 from rmqctl.store.recovery.simulation import RestartSimulation
 
@@ -121,10 +120,7 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]
     for queue in store.queues.values():
-        size = (
-            geometry.consumequeue_file_size if isinstance(queue, ConsumeQueue) else geometry.batchconsumequeue_file_size
-        )
-        sized += [(file, size) for file in queue.queue.files]
+        sized += [(file, queue_file_size(geometry, queue)) for file in queue.queue.files]
     steps = [Step(Resize(file.name, size), "") for file, size in sized if size and file.size_on_disk != size]
     if store.is_only_database_unreadable:
         steps.append(Step(Delete(store_path.CONSUMEQUEUE), ""))

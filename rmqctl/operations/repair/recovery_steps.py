@@ -22,7 +22,7 @@ from rmqctl.operations.repair.truncation import cut_steps, index_steps, log_step
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Resize
 from rmqctl.store.read.consume_queue import ConsumeQueue
-from rmqctl.store.read.store_file_sizes import geometry_of_store
+from rmqctl.store.read.store_file_sizes import geometry_of_store, queue_file_size
 from rmqctl.store.recovery.data_loss import QueueOutcome
 from rmqctl.store.recovery.rules import Mode
 
@@ -54,18 +54,12 @@ class RecoverySteps:
                 of_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
         self.misnamed = MisnamedRecords(store, of_queue)
         self._of_queue = {key: found for key, found in sorted(of_queue.items()) if key not in self.misnamed.queues}
-        self.steps = [*self._all()]
+        self.steps = self._all()
 
-    def _all(self) -> Iterator[Step]:
-        steps = [
-            *self._analysis.start.foreign_steps(),
-            *self._log_steps(),
-            *self._placeholder_steps(),
-            *self._queue_steps(),
-            *self._index_steps(),
-        ]
-        yield from steps
-        yield from self._beside_steps(any_other=bool(steps))
+    def _all(self) -> list[Step]:
+        steps = [*self._analysis.start.foreign_steps(), *self._log_steps(), *self._placeholder_steps()]
+        steps += [*self._queue_steps(), *self._index_steps()]
+        return [*steps, *self._beside_steps(any_other=bool(steps))]
 
     def _placeholder_steps(self) -> Iterator[Step]:
         # after the steps for the log, because short log files must be extended first
@@ -78,10 +72,8 @@ class RecoverySteps:
                 continue
             pieces = tuple(blocks)
             before = files.at_or_before(pieces[0].physical_offset)
-            yield Step(
-                AddLogFile(path, files.file_size, before.name if before else path, pieces),
-                "it is missing; the records after it stay",
-            )
+            added = AddLogFile(path, files.file_size, before.name if before else path, pieces)
+            yield Step(added, "it is missing; the records after it stay")
 
     def _log_steps(self) -> Iterator[Step]:
         end = self._analysis.end.offset
@@ -111,11 +103,11 @@ class RecoverySteps:
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
         """Give files the length with which brokers load them."""
         geometry = geometry_of_store(self._store)
-        is_plain = isinstance(self._store.queues[key], ConsumeQueue)
-        size = geometry.consumequeue_file_size if is_plain else geometry.batchconsumequeue_file_size
         for finding in findings:
-            is_queue = not finding.path.startswith(store_path.CONSUMEQUEUE_EXT)
-            yield Step(Resize(finding.path, size if is_queue else geometry.consumequeue_ext_file_size), finding.detail)
+            is_extension = finding.path.startswith(store_path.CONSUMEQUEUE_EXT)
+            of_queue = queue_file_size(geometry, self._store.queues[key])
+            size = geometry.consumequeue_ext_file_size if is_extension else of_queue
+            yield Step(Resize(finding.path, size), finding.detail)
 
     def _empty_file_steps(self, key: QueueKey) -> Iterator[Step]:
         # 5.x does not load a queue whose last file has no unit (`rules.empty_last_file_refusal`)
@@ -134,11 +126,8 @@ class RecoverySteps:
         """
         queue = self._store.queues.get(key)
         starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
-        if (
-            not isinstance(queue, ConsumeQueue)
-            or len(starts) < len(findings)
-            or any(finding.code not in CUT for finding in findings)
-        ):
+        is_at_end = len(starts) == len(findings) and all(finding.code in CUT for finding in findings)
+        if not isinstance(queue, ConsumeQueue) or not is_at_end:
             return None
         cut = min(starts)
         behind = sum(finding.count for finding in findings if finding.code == BEHIND_LOG)
@@ -178,10 +167,7 @@ class RecoverySteps:
         more than these two.
         """
         log_end = self._store.commit_log.queue.end
-        wrong = next(
-            state_audit.audit_checkpoint(self._store, self._kept.newest, self._kept.last[1], log_end),
-            None,
-        )
+        wrong = next(state_audit.audit_checkpoint(self._store, self._kept.newest, self._kept.last[1], log_end), None)
         if not any_other and not self._store.path.has_abort and wrong is None:
             return
         found = self._store.checkpoint()

@@ -10,6 +10,7 @@ from rmqctl.store.config.file_sizes import Geometry, geometry_of_conf
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 
 if TYPE_CHECKING:
+    from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -33,6 +34,11 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
         consumequeue_ext_file_size=_most_common(ext_sizes, usual.consumequeue_ext_file_size),
         batchconsumequeue_file_size=_most_common(batch_sizes, usual.batchconsumequeue_file_size),
     )
+
+
+def queue_file_size(geometry: Geometry, queue: UnitQueue) -> int:
+    """Return the size, in bytes, that the files of a queue of this type have."""
+    return geometry.consumequeue_file_size if isinstance(queue, ConsumeQueue) else geometry.batchconsumequeue_file_size
 
 
 def _most_common(sizes: list[int], default: int) -> int:

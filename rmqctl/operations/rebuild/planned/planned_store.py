@@ -74,8 +74,7 @@ def _apply(
     store: ReadOnlyStore, step: Step, parts: Sequence[str], files: dict[Path, PlannedFile], deleted: set[Path]
 ) -> None:
     # `parts` are the folders of queues that the store has
-    action = step.action
-    root = store.path.root
+    action, root = step.action, store.path.root
     if isinstance(action, RebuildQueue):
         deleted |= {Path(f"{root}/{part}/{action.topic}/{action.queue_id}") for part in parts}
     elif isinstance(action, RebuildIndex):
@@ -90,16 +89,13 @@ def _apply(
     elif isinstance(action, Resize | Write | Zero | PlaceholderBlock):
         path = root / action.path
         found = files.get(path) or PlannedFile(store.storage.entry(path).size)
-        files[path] = (
-            found._replace(size=action.size)
-            if isinstance(action, Resize)
-            else found._replace(patches=(*found.patches, _patch(action)))
-        )
+        if isinstance(action, Resize):
+            files[path] = found._replace(size=action.size)
+        else:
+            files[path] = found._replace(patches=(*found.patches, _patch(action)))
 
 
 def _patch(action: Write | Zero | BlockWrite) -> Patch:
-    return (
-        Patch(action.begin, action.end)
-        if isinstance(action, Zero)
-        else Patch(action.offset, action.offset + action.size, action.data)
-    )
+    if isinstance(action, Zero):
+        return Patch(action.begin, action.end)
+    return Patch(action.offset, action.offset + action.size, action.data)
