@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-_NO_UNIT = "the message has no unit in its queue"
 FILES_FOR_A_MAJORITY = 3
 
 
@@ -151,11 +150,8 @@ class QueueCrosscheck:
         except OSError as error:
             self._give_up(key, error)
             return
-        if unit is None or verdict == MISSING:
-            self.by_queue.add_missed("missing-unit", target, at, _NO_UNIT, len(rows))
-        elif verdict == ELSEWHERE:
-            what = f"the unit points to {unit.physical_offset}, the message is at {at}"
-            self.by_queue.add_missed("unit-mismatch", target, at, what, len(rows))
+        if unit is None or verdict in (MISSING, ELSEWHERE):
+            self._add_missed(target, unit if verdict == ELSEWHERE else None, at, len(rows))
         else:
             self.by_queue.add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
@@ -203,7 +199,9 @@ class QueueCrosscheck:
         rest = self._unconfirmed(log_end)
         for key, cursor in list(self._cursors.items()):
             try:
-                self._accept_served(key, cursor)
+                if accepted := self._served.accepted(cursor, self.by_queue.missed[key]):
+                    self.by_queue.accept_missed(key)
+                    self.findings += accepted
                 rest.finish_queue(cursor)
             except OSError as error:
                 self._give_up(key, error)
@@ -220,12 +218,6 @@ class QueueCrosscheck:
     def _unconfirmed(self, log_end: int) -> UnconfirmedUnits:
         return UnconfirmedUnits(self._store, self.by_queue, self._lost, log_end)
 
-    def _accept_served(self, key: QueueKey, cursor: QueueCursor) -> None:
-        accepted = self._served.accepted(cursor, self.by_queue.missed[key])
-        if accepted:
-            self.by_queue.accept_missed(key)
-            self.findings += accepted
-
     def _give_up(self, key: QueueKey, error: OSError) -> None:
         self._cursors.pop(key, None)
         self._unreadable.add(key)
@@ -239,21 +231,23 @@ class QueueCrosscheck:
         unit = cursor.unit(target.queue_offset) if cursor else None
         if again and target.queue_offset == 0 and unit is not None and unit.physical_offset == message.physical_offset:
             self._without_units.superseded[key] += self.by_queue.begin_anew(key)
-        if cursor is None or unit is None:
+        if cursor is None or unit is None or unit.physical_offset != message.physical_offset:
             if cursor is not None:
                 self._served.note_message(cursor, target, message)
-            self.by_queue.add_missed("missing-unit", target, message.physical_offset, _NO_UNIT)
-            return
-        if unit.physical_offset != message.physical_offset:
-            self._served.note_message(cursor, target, message)
-            what = f"the unit points to {unit.physical_offset}, the message is at {message.physical_offset}"
-            self.by_queue.add_missed("unit-mismatch", target, message.physical_offset, what)
+            self._add_missed(target, unit, message.physical_offset)
             return
         cursor.confirm(target.queue_offset)
         if unit.size != message.size:
             what = f"the unit's size is {unit.size}, the record has {message.size}"
             self.by_queue.add("unit-size", target, message.physical_offset, what)
         self._check_tags_code(target, message, unit)
+
+    def _add_missed(self, target: DispatchTarget, unit: CqUnit | None, at: int, count: int = 1) -> None:
+        if unit is None:
+            self.by_queue.add_missed("missing-unit", target, at, "the message has no unit in its queue", count)
+        else:
+            what = f"the unit points to {unit.physical_offset}, the message is at {at}"
+            self.by_queue.add_missed("unit-mismatch", target, at, what, count)
 
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
         # the unit's queue offset may differ from that in the message (`light_queues`).
@@ -394,21 +388,17 @@ def queue_file_findings(store: ReadOnlyStore) -> Iterator[Finding]:
     for key, queue in store.queues.items():
         problems = _file_problems(queue, usual)
         extension = extensions.get(key)
-        problems |= {
-            damage.path: (damage.code, damage.detail) for damage in (extension.queue.anomalies if extension else ())
-        }
+        for damage in extension.queue.anomalies if extension else ():
+            problems[damage.path] = damage.code, damage.detail
         for path, (code, what) in problems.items():
             yield Finding(code, path, None, what, topic=key[0], queue_id=key[1])
 
 
 def _queues_in_both_folders(store: ReadOnlyStore) -> Iterator[Finding]:
     for topic, queue_id in store.conflicting_queues:
-        is_in_both = isinstance(store.queues[topic, queue_id], ConsumeQueue)
-        what = (
-            f"the same queue is in {CONSUMEQUEUE}/, and only that one was checked"
-            if is_in_both
-            else f"the topic has other queues in {CONSUMEQUEUE}/"
-        )
+        what = f"the topic has other queues in {CONSUMEQUEUE}/"
+        if isinstance(store.queues[topic, queue_id], ConsumeQueue):
+            what = f"the same queue is in {CONSUMEQUEUE}/, and only that one was checked"
         path = f"{BATCHCONSUMEQUEUE}/{topic}/{queue_id}"
         yield Finding("queue-in-both-folders", path, None, what, topic=topic, queue_id=queue_id)
 

@@ -93,26 +93,17 @@ class IndexAudit:
         self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
         state, entries = self._state[0], self._entries
         begin, end = self._part or (0, OFFSET_MAX)
-        return IndexPart(
-            begin,
-            end,
-            entries.events,
-            files=entries.files,
-            is_incomplete=entries.is_incomplete,
-            last_offset=entries.last_offset,
-            ends_missing=bool(state["missing_goes_on"]),
-            tags_open=int(state["tags_open"]),
-            tags_open_from=int(state["tags_open_from"]),
-        )
+        of_files = (entries.events, entries.files, entries.is_incomplete, entries.last_offset)
+        tags_open, tags_open_from = int(state["tags_open"]), int(state["tags_open_from"])
+        return IndexPart(begin, end, *of_files, bool(state["missing_goes_on"]), tags_open, tags_open_from)
 
     def _merge(self, described: DispatchColumns, block: Block | None, *, more: bool, log_start: int) -> None:
         state = self._state[0]
         state["events"] = 0
         incomplete = self._entries.is_incomplete if block is None else block.incomplete
         report_missing = self._store.index.is_asked(self._store.conf) and not incomplete
-        data, first, skipped, header = (
-            _NOTHING if block is None else (block.data, block.first, block.skipped, block.file.bounds)
-        )
+        of_block = _NOTHING if block is None else (block.data, block.first, block.skipped, block.file.bounds)
+        data, first, skipped, header = of_block
         index_match.merge(
             described.messages, described.hashes, data, first, skipped, more, header, log_start, self._like_3x,
             report_missing, self._found, self._state, self._events,
@@ -147,17 +138,14 @@ class IndexAudit:
         elif kind == index_match.TIME:
             detail = f": timeDiff is {entry.time_diff} s, the message's is {value} s"
             self._entries.add_entries("index-time", event, block, detail)
-        elif kind == index_match.BEGIN:
-            self._wrong_begin = block.file.name
-            what = f"beginTimestamp is {header.begin_timestamp}, the first message's store time {value}"
-            self._add_header(event, block, "beginTimestamp", what)
         else:
-            what = f"endTimestamp is {header.end_timestamp}, the last message's store time {value}"
-            self._add_header(event, block, "endTimestamp", what)
-
-    def _add_header(self, event: Row, block: Block, field: str, detail: str) -> None:
-        place = INDEX_HEADER.offset(field)
-        self._entries.add(Finding("index-header", block.file.name, None, detail, place), int(event["kind"]))
+            field, told, which = "endTimestamp", header.end_timestamp, "last"
+            if kind == index_match.BEGIN:
+                self._wrong_begin = block.file.name
+                field, told, which = "beginTimestamp", header.begin_timestamp, "first"
+            what = f"{field} is {told}, the {which} message's store time {value}"
+            finding = Finding("index-header", block.file.name, None, what, INDEX_HEADER.offset(field))
+            self._entries.add(finding, int(kind))
 
     def _not_indexed(self, event: Row, described: DispatchColumns) -> None:
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]

@@ -71,9 +71,7 @@ class IndexEntries:
         try:
             for block in self._blocks(files):
                 if before is not None:
-                    following = int.from_bytes(
-                        block.data[INDEX_ENTRY.offset("phyOffset") :][:8].tobytes(), "big", signed=True
-                    )
+                    following = block.entry(block.first).phy_offset
                     yield self._checked(before, following, last_of_file=block.file is not before.file)
                 before = block
         except OSError as error:
@@ -175,9 +173,8 @@ class FileCheck:
     def __init__(self, index_file: IndexFile, header: IndexHeader) -> None:
         self.index_file = index_file
         self.header = header
-        self.bounds = np.array(
-            [header.begin_timestamp, header.end_timestamp, header.index_count], np.int64
-        )  # the values that the merge needs
+        # the values that the merge needs
+        self.bounds = np.array([header.begin_timestamp, header.end_timestamp, header.index_count], np.int64)
         self.name = index_file.file.name
         self.heads = np.zeros(index_file.slots, np.int32)
         self.first: IndexEntry | None = None
@@ -196,7 +193,8 @@ class FileCheck:
         """Yield the differences between slots, header and entries."""
         yield from self._wrong_slots()
         for field, problem in self._header_problems(int(np.count_nonzero(self.heads))):
-            yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
+            what = f"{field} is {problem}"
+            yield Finding("index-header", self.name, None, what, file_offset=INDEX_HEADER.offset(field))
 
     def _wrong_slots(self) -> Iterator[Finding]:
         """Yield a finding if slots do not point to the newest entries of their chains."""
@@ -207,9 +205,7 @@ class FileCheck:
             if found is None and len(wrong):
                 slot = first + int(wrong[0])
                 detail = f"slot {slot} leads to entry {stored[wrong[0]]}, its newest is {self.heads[slot]}"
-                found = Finding(
-                    "index-chain", self.name, None, detail, file_offset=INDEX_HEADER.size + slot * SLOT_SIZE, count=0
-                )
+                found = Finding("index-chain", self.name, None, detail, INDEX_HEADER.size + slot * SLOT_SIZE, count=0)
             if found is not None:
                 found.count += len(wrong)
         if found is not None:
@@ -218,22 +214,13 @@ class FileCheck:
     def _header_problems(self, occupied: int) -> Iterator[tuple[str, str]]:
         header = self.header
         if not ENTRY_FIRST <= header.index_count <= self.index_file.capacity:
-            yield "indexCount", f"indexCount is {header.index_count}, the file has room for {self.index_file.capacity}"
+            yield "indexCount", f"{header.index_count}, the file has room for {self.index_file.capacity}"
         entries = header.index_count - 1
-        if (
-            not occupied <= header.hash_slot_count <= max(entries, occupied)
-        ):  # brokers up to 4.7.0 count entries, later ones slots
-            yield (
-                "hashSlotCount",
-                f"hashSlotCount is {header.hash_slot_count}: {occupied} slots are used, by {entries} entries",
-            )
+        # brokers up to 4.7.0 count entries, later ones slots
+        if not occupied <= header.hash_slot_count <= max(entries, occupied):
+            yield "hashSlotCount", f"{header.hash_slot_count}: {occupied} slots are used, by {entries} entries"
         if self.first and self.first.phy_offset != header.begin_phy_offset:
-            yield (
-                "beginPhyOffset",
-                f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self.first.phy_offset}",
-            )
+            leads_to = f"the first entry leads to {self.first.phy_offset}"
+            yield "beginPhyOffset", f"{header.begin_phy_offset}, {leads_to}"
         if self.last and self.last.phy_offset != header.end_phy_offset:
-            yield (
-                "endPhyOffset",
-                f"endPhyOffset is {header.end_phy_offset}, the last entry leads to {self.last.phy_offset}",
-            )
+            yield "endPhyOffset", f"{header.end_phy_offset}, the last entry leads to {self.last.phy_offset}"

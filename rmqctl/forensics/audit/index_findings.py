@@ -90,9 +90,8 @@ class IndexFindings:
             if count and indexes_tags:
                 yield (
                     f"the index has no entry for TAGS of the {where} {counted(count, 'message')} that has any: a "
-                    "broker before 5.4 wrote "
-                    "them, or the index was rebuilt for one; a query by tag finds them after `rmqctl rebuild STORE "
-                    "index --profile 5.4`"
+                    "broker before 5.4 wrote them, or the index was rebuilt for one; a query by tag finds them after "
+                    "`rmqctl rebuild STORE index --profile 5.4`"
                 )
 
     def _join(self, part: IndexPart) -> None:

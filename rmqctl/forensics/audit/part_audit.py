@@ -40,12 +40,8 @@ class RunSummary(NamedTuple):
 
     def with_next(self, following: RunSummary) -> RunSummary:
         """Return the summary of this run and the next one together."""
-        return RunSummary(
-            self.oldest or following.oldest,
-            max(self.newest, following.newest),
-            following.last,
-            self.placeholders + following.placeholders,
-        )
+        times = self.oldest or following.oldest, max(self.newest, following.newest), following.last
+        return RunSummary(*times, self.placeholders + following.placeholders)
 
 
 def summary_of(messages: Rows) -> RunSummary:

@@ -11,6 +11,7 @@ at `committedIndex` or later. DLedger reads committedIndex alone, and does witho
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,9 +46,8 @@ SHUTDOWN_SLACK_MS = 60_000  # a clean shutdown flushes, but both times may lag a
 def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding if `abort` exists and no broker holds the lock."""
     if store.path.has_abort and store.lock_holder() is None:
-        yield Finding(
-            "abort", ABORT, None, "the store was not shut down cleanly; the next start runs the abnormal recovery"
-        )
+        what = "the store was not shut down cleanly; the next start runs the abnormal recovery"
+        yield Finding("abort", ABORT, None, what)
 
 
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -97,13 +97,8 @@ def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int)
             yield Finding("checkpoint-missing", CHECKPOINT_NAME, None, what)
         return
     if entry.size != CHECKPOINT_FILE_SIZE:
-        yield Finding(
-            "checkpoint-length",
-            CHECKPOINT_NAME,
-            None,
-            f"{entry.size} bytes instead of {CHECKPOINT_FILE_SIZE}",
-            file_offset=0,
-        )
+        what = f"{entry.size} bytes instead of {CHECKPOINT_FILE_SIZE}"
+        yield Finding("checkpoint-length", CHECKPOINT_NAME, None, what, file_offset=0)
     flushed = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
     if flushed < last - SHUTDOWN_SLACK_MS and not store.path.has_abort:
         detail = (
@@ -115,14 +110,15 @@ def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int)
 
 
 def _ahead(checkpoint: Checkpoint, newest: int, log_end: int) -> Iterator[Finding]:
+    wrong = {}
     for field, value in zip(CHECKPOINT.fields[:3], checkpoint, strict=False):
         if value < 0 or value > newest + CHECKPOINT_SLACK_MS:
-            detail = f"{field.name} is {_moment(value)}, the last message was stored at {_moment(newest)}"
-            yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset(field.name))
+            wrong[field.name] = f"{_moment(value)}, the last message was stored at {_moment(newest)}"
     for field, value in zip(CHECKPOINT.fields[4:], checkpoint[4:], strict=True):
         if not 0 <= value <= log_end:
-            detail = f"{field.name} is {value}, the log's files end at {log_end}"
-            yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset(field.name))
+            wrong[field.name] = f"{value}, the log's files end at {log_end}"
+    for name, what in wrong.items():
+        yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, f"{name} is {what}", CHECKPOINT.offset(name))
 
 
 def _moment(milliseconds: int) -> str:
@@ -146,16 +142,8 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
         end = _present_end(store, found) if ends is None else ends.get((found.topic, found.queue_id), 0)
         if end is not None and found.offset > end:
             detail = f"{found.owner} is at {found.offset} in {found.topic}/{found.queue_id}, the queue ends at {end}"
-            path = f"{CONFIG}/{found.source}"
-            yield Finding(
-                "offset-beyond-queue",
-                path,
-                None,
-                detail,
-                topic=found.topic,
-                queue_id=found.queue_id,
-                queue_offset=found.offset,
-            )
+            finding = Finding("offset-beyond-queue", f"{CONFIG}/{found.source}", None, detail)
+            yield replace(finding, topic=found.topic, queue_id=found.queue_id, queue_offset=found.offset)
 
 
 def _present_end(store: ReadOnlyStore, found: StoredOffset) -> int | None:

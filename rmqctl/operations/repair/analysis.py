@@ -114,14 +114,6 @@ class Replacements:
         self.lost = DataLoss(self.lost.records + records, self.lost.bytes + removed_bytes)
         self.bytes += sum(damage.size for damage in damages)
 
-    def replace_torn_end(self, torn: Damage, before: int) -> None:
-        """Replace the log's last record, whose properties are torn.
-
-        The placeholder keeps the properties that are complete, so no message is lost.
-        """
-        self.placeholders.replace([torn], before, torn.end)
-        self.bytes += torn.size
-
 
 @dataclass(frozen=True)
 class RecoveryPolicy:
@@ -387,9 +379,8 @@ class RecoveryAnalysis:
             start = next_readable(longer, file.size)
             for item in FileScan(longer, start).items(end_position(longer)) if start is not None else ():
                 if isinstance(item, Message) and log.at(item.physical_offset) != item:
-                    self.losses.damage(
-                        damage._replace(physical_offset=item.physical_offset, size=item.size, message=item)
-                    )
+                    lost = damage._replace(physical_offset=item.physical_offset, size=item.size, message=item)
+                    self.losses.damage(lost)
                     count += 1
         if count:
             self.notes.append(
@@ -421,14 +412,12 @@ class RecoveryAnalysis:
         return bases[start_file(Mode.NORMAL, rules, bases, end, lambda _: True).number]
 
     def _replace_torn_end(self) -> None:
+        # the placeholder keeps the properties that are complete, so no message is lost
         torn = self._served
-        if (
-            torn is not None
-            and torn.code == "torn-properties"
-            and torn.message is not None
-            and torn.end == self.end.offset
-        ):
-            self.replaced.replace_torn_end(torn, self.kept.last[0])
+        if torn is None or torn.code != "torn-properties" or torn.message is None or torn.end != self.end.offset:
+            return
+        self.replaced.placeholders.replace([torn], self.kept.last[0], torn.end)
+        self.replaced.bytes += torn.size
 
     def close(self) -> None:
         """Close the files that only the analysis opened."""

@@ -52,14 +52,11 @@ class CheckpointPlan:
         """
         if self.is_new:
             return [Install(CHECKPOINT_NAME, staging, NEW_FILE)]
-        changes: list[Change] = (
-            [Resize(CHECKPOINT_NAME, CHECKPOINT_FILE_SIZE)] if self.size != CHECKPOINT_FILE_SIZE else []
-        )
+        changes: list[Change] = [] if self.is_whole else [Resize(CHECKPOINT_NAME, CHECKPOINT_FILE_SIZE)]
         for field, old, new in zip(CHECKPOINT.fields, self.before, self.after, strict=True):
             if old != new:
-                changes.append(
-                    Write(CHECKPOINT_NAME, CHECKPOINT.offset(field.name), new.to_bytes(8, "big", signed=True))
-                )
+                raw = new.to_bytes(8, "big", signed=True)
+                changes.append(Write(CHECKPOINT_NAME, CHECKPOINT.offset(field.name), raw))
         return changes
 
     def build(self, storage: WritableStorage, staging: Path) -> list[Change]:

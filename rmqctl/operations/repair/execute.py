@@ -69,11 +69,7 @@ def _outermost(changes: list[Change]) -> list[Change]:
     The files there are moved with the folder.
     """
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
-    return [
-        change
-        for change in changes
-        if not (isinstance(change, Delete) and not whole.isdisjoint(Path(change.path).parents))
-    ]
+    return [one for one in changes if not isinstance(one, Delete) or whole.isdisjoint(Path(one.path).parents)]
 
 
 class _Changes:

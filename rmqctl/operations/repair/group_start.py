@@ -43,18 +43,12 @@ def plan_of_group(store: ReadOnlyStore, policy: RecoveryPolicy) -> RecoveryPlan:
     is_small = restart.refused is not None and restart.refused == small_refusal(store)
     advice = UNITS_DROPPED if start.drops_units else MOVE_AWAY if is_small else FROM_A_MEMBER
     is_worse = restart.refused is not None or restart.lost.records > 0
-    plan = RepairPlan(
-        store.commit_log.min_offset,
-        start.log_end,
-        restart.end.why if restart.end is not None and restart.end.why else None,
-        records,
-        restart.lost,
-        tuple(
-            QueueOutcome(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.lost)
-            for queue in restart.queues
-        ),
-        steps=(),
-        notes=(advice,) if is_worse else (),
-        start_problem=restart.refused,
+    why = restart.end.why or None if restart.end is not None else None
+    log = (store.commit_log.min_offset, start.log_end, why, records)
+    queues = tuple(
+        QueueOutcome(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.lost)
+        for queue in restart.queues
     )
+    notes = (advice,) if is_worse else ()
+    plan = RepairPlan(*log, restart.lost, queues, steps=(), notes=notes, start_problem=restart.refused)
     return RecoveryPlan(plan, restart, 0, 0, {}, time.perf_counter() - started)

@@ -30,9 +30,8 @@ def note_of_gap(store: ReadOnlyStore, gap: Damage) -> str:
     files = counted(-(-gap.size // store.commit_log.queue.file_size), "file")
     lost = counted(count, "message") if count else "messages that no queue knows of"
     return (
-        f"the log lacks {files} from {gap.physical_offset:020d} on, and with that {lost}: brokers start all the "
-        "same, and "
-        "consumers silently get none of these. Put back what a copy or a slave has; or --keep-going fills the gap "
+        f"the log lacks {files} from {gap.physical_offset:020d} on, and with that {lost}: brokers start all the same, "
+        "and consumers silently get none of these. Put back what a copy or a slave has; or --keep-going fills the gap "
         "with placeholders"
     )
 
@@ -52,9 +51,9 @@ def notes_of_misplaced(store: ReadOnlyStore, damages: Iterable[Damage]) -> Itera
     if unserved:
         stay, lead = ("stays", "it") if unserved == 1 else ("stay", "them")
         yield (
-            f"{counted(unserved, 'message')} with another PHYSICALOFFSET than their place {stay} in the log, but "
-            "no queue leads to "
-            f"{lead}: no consumer gets {lead}, and a new index leads elsewhere. A file of the log may have a wrong name"
+            f"{counted(unserved, 'message')} with another PHYSICALOFFSET than their place {stay} in the log, but no "
+            f"queue leads to {lead}: no consumer gets {lead}, and a new index leads elsewhere. A file of the log may "
+            "have a wrong name"
         )
 
 

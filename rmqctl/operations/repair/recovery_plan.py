@@ -82,11 +82,8 @@ class RecoveryPlan:
         restart = self.restart
         starts = restart.refused is None and restart.hangs is None
         now = {(queue.topic, queue.queue_id): queue.lost for queue in restart.queues} if starts else {}
-        return sum(
-            max(queue.lost - max(self.gone.get(key, 0), now.get(key, 0)), 0)
-            for queue in self.repair.queues
-            for key in [(queue.topic, queue.queue_id)]
-        )
+        lost = {(queue.topic, queue.queue_id): queue.lost for queue in self.repair.queues}
+        return sum(max(count - max(self.gone.get(key, 0), now.get(key, 0)), 0) for key, count in lost.items())
 
     @property
     def placeholders_files(self) -> int:
@@ -161,24 +158,12 @@ def _planned(
     kept, end = analysis.kept, analysis.end
     made = RecoverySteps(store, analysis, begins_at_end=policy.profile.expired_queue_begins_at_end)
     behind, replaced = analysis.losses.total(made.units_behind), analysis.replaced.lost
-    plan = RepairPlan(
-        store.commit_log.min_offset,
-        end.offset,
-        end.reason,
-        kept.records,
-        DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes),
-        tuple(made.outcomes()),
-        tuple(made.steps),
-        (
-            *kept.queues.notes,
-            *analysis.notes,
-            *map(str, made.misnamed.records),
-            *notes_of_passed_over(store, analysis.passed_over),
-            *notes_of_version(store),
-        ),
-        fingerprint,
-        analysis.replaced.placeholders.blocks,
-    )
+    lost = DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
+    notes = (*kept.queues.notes, *analysis.notes, *map(str, made.misnamed.records))
+    notes += (*notes_of_passed_over(store, analysis.passed_over), *notes_of_version(store))
+    log = (store.commit_log.min_offset, end.offset, end.reason, kept.records)
+    blocks = analysis.replaced.placeholders.blocks
+    plan = RepairPlan(*log, lost, tuple(made.outcomes()), tuple(made.steps), notes, fingerprint, blocks)
     if store.path.layout is Layout.ROCKSDB:
         plan = refilled(store, plan, policy.profile, now, kept.spans.counts())
         return _Try(analysis, replace(plan, notes=(*plan.notes, *notes_of_holes(kept.spans, plan))), now, None)

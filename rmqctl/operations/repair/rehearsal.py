@@ -106,8 +106,10 @@ def with_next_start(
         starts = [(before.finish(), after.finish()) for before, after in zip(now, then, strict=True)]
     finally:
         planned.close()
-    plan = _with_fewer(plan, *starts[0])
-    return _with_fewer_after_a_crash(plan, *starts[-1]) if len(starts) > 1 else plan
+    for number, (before, after) in enumerate(starts):
+        if _serves(before):  # a message that brokers do not serve at present does not count as lost
+            plan = _with_fewer(plan, before, after, after_a_crash=number > 0)
+    return plan
 
 
 def _listen(
@@ -139,25 +141,16 @@ def _listen(
                 restart.on_messages(item.result._replace(messages=kept))
 
 
-def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
-    # a message that brokers do not serve at present does not count as lost
-    problem = then.refused or then.hangs
-    if not _serves(now):
-        return plan
-    if problem is not None:
-        note = f"a broker starts on the store as it is, but not after this: {problem}"
-        return replace(plan, start_problem=problem, notes=(*plan.notes, note))
-    fewer = _fewer_than_planned(plan, now, then)
-    return _with_lost(plan, fewer, then) if fewer else plan
-
-
-def _with_fewer_after_a_crash(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
-    if not _serves(now):
-        return plan
+def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome, *, after_a_crash: bool) -> RepairPlan:
     problem = then.refused or then.hangs
     fewer = _fewer_than_planned(plan, now, then) if problem is None else Counter[QueueKey]()
     if problem is None and not fewer:
         return plan
+    if problem is not None and not after_a_crash:
+        note = f"a broker starts on the store as it is, but not after this: {problem}"
+        return replace(plan, start_problem=problem, notes=(*plan.notes, note))
+    if not after_a_crash:
+        return _with_lost(plan, fewer, then)
     what = f"does not start: {problem}" if problem is not None else f"serves {_in_words(fewer)} fewer than without this"
     note = (
         f"if the broker dies before its checkpoint moves on, its next start ends the log at {then.max_phy_offset}, "
@@ -240,9 +233,8 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome,
         f"the next start of a broker ends the log at {then.max_phy_offset}, and serves {_in_words(fewer)} fewer "
         f"than {than}"
     )
-    own = sum(
-        count for (topic, _), count in fewer.items() if not topic.startswith(LMQ_PREFIX)
-    )  # light queues share their messages
+    # light queues share their messages
+    own = sum(count for (topic, _), count in fewer.items() if not topic.startswith(LMQ_PREFIX))
     lost = plan.lost._replace(records=plan.lost.records + own)
     queues = tuple(queue._replace(lost=queue.lost + fewer[queue.topic, queue.queue_id]) for queue in plan.queues)
     return replace(plan, lost=lost, queues=queues, notes=(*plan.notes, note))
@@ -263,11 +255,8 @@ def _fewer(plan: RepairPlan, served: list[RestartedQueue], then: RestartOutcome)
 
 
 def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
-    paths = [
-        Path(action.path).parts
-        for action in (step.action for step in plan.steps)
-        if isinstance(action, Delete | Resize | Zero)
-    ]
+    actions = (step.action for step in plan.steps)
+    paths = [Path(action.path).parts for action in actions if isinstance(action, Delete | Resize | Zero)]
     return frozenset(
         (parts[1], int(parts[2]))
         for parts in paths

@@ -59,11 +59,9 @@ class LossCounter:
         if message.stored_physical_offset == message.physical_offset:
             return False
         original = self._message_at(message.stored_physical_offset)
-        return (
-            original is not None
-            and original.body == message.body
-            and original.properties_bytes == message.properties_bytes
-        )
+        if original is None:
+            return False
+        return (original.body, original.properties_bytes) == (message.body, message.properties_bytes)
 
     def of_queues(self, units: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
         """Return the number of messages that each queue loses.
@@ -80,9 +78,8 @@ class LossCounter:
         """
         dropped = self._dropped.counts()
         torn = [count - dropped.get(key, 0) for key, count in units.items() if not key[0].startswith(LMQ_PREFIX)]
-        return DataLoss(
-            self._dropped.records + sum(count for count in torn if count > 0), self._dropped.bytes + self._torn_bytes
-        )
+        records = self._dropped.records + sum(count for count in torn if count > 0)
+        return DataLoss(records, self._dropped.bytes + self._torn_bytes)
 
 
 class DataLoss(NamedTuple):
@@ -90,6 +87,9 @@ class DataLoss(NamedTuple):
 
     records: int = 0
     bytes: int = 0
+
+
+QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset")  # in JSON, of the first fields of a queue
 
 
 class QueueOutcome(NamedTuple):
@@ -104,11 +104,6 @@ class QueueOutcome(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return the queue as a dict for JSON."""
-        found = {
-            "topic": self.topic,
-            "queueId": self.queue_id,
-            "minOffset": self.min_offset,
-            "maxOffset": self.max_offset,
-        }
+        found: dict[str, Any] = dict(zip(QUEUE_KEYS, self, strict=False))
         more = {"lostMessages": self.lost, "moved": self.moved}
         return found | {name: count for name, count in more.items() if count}

@@ -336,10 +336,7 @@ class RecoveryScan(LogPass):
             return
         self.last, self.position = int(messages["physical_offset"][-1]), end
         if self.dispatches_from is not None:
-            start = self.dispatches_from
-            self._queues.fill(
-                messages[np.searchsorted(messages["physical_offset"], start) :] if start > 0 else messages
-            )
+            self._queues.fill(messages[np.searchsorted(messages["physical_offset"], self.dispatches_from) :])
 
     def _stop(self, why: str) -> None:
         code = self._damage[1] if self._damage and self._damage[0] == self.position else ""

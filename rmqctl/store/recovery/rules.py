@@ -258,9 +258,8 @@ def head_of_file(raw: bytes, rules: StartRules) -> FileHead:
     """
     layout = head_of(raw) if rules.knows_ipv6 else HEADS[0]
     at = layout.offset("STORETIMESTAMP")
-    stored, place = (
-        int.from_bytes(raw[begin : begin + 8], "big", signed=True) for begin in (at, PHYSICALOFFSET_OFFSET)
-    )
+    begins = (at, PHYSICALOFFSET_OFFSET)
+    stored, place = (int.from_bytes(raw[begin : begin + 8], "big", signed=True) for begin in begins)
     return FileHead(_MAGIC.unpack_from(raw, MAGIC_OFFSET)[0], stored, place)
 
 
@@ -293,15 +292,12 @@ def is_matched_recover(
     `first` is the head of this record, which must be known. The rule is CommitLog.isMappedFileMatchedRecover; a normal
     recovery follows it since 5.3.4.
     """
+    indexed = checkpoint.index_msg_timestamp if checkpoint else 0
+    is_indexed = first.store_timestamp <= indexed or not rules.message_index_safe
     if mode is Mode.NORMAL:
-        indexed = checkpoint.index_msg_timestamp if checkpoint else 0
-        is_indexed = first.store_timestamp <= indexed or not rules.message_index_safe
         return first.physical_offset <= queues_end and is_indexed
     reached = checkpoint.logics_physical_offset if checkpoint else 0
     if rules.recovers_by_logics_offset and reached > 0:
-        is_indexed = not rules.message_index_safe or bool(
-            checkpoint and first.store_timestamp <= checkpoint.index_msg_timestamp
-        )
         return first.physical_offset <= reached and is_indexed
     return first.store_timestamp <= safe_timestamp(checkpoint, rules)
 
@@ -329,9 +325,8 @@ def start_file(
     last = len(bases) - 1
     if mode is Mode.NORMAL and not rules.recovers_from_queues:
         number = third_from_end(len(bases))
-        return StartFile(
-            number, "the third file from the end" if number else f"no more than {FILES_FROM_END} files: the first one"
-        )
+        why = "the third file from the end" if number else f"no more than {FILES_FROM_END} files: the first one"
+        return StartFile(number, why)
     lowest = max(len(bases) - rules.recover_max_num, 0) if rules.recover_max_num else 0
     if mode is Mode.ABNORMAL or rules.checks_first_record:
         found = next((number for number in range(last, lowest - 1, -1) if matches(number)), None)

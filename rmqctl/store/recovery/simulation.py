@@ -24,7 +24,7 @@ from rmqctl.store.config.store_path import Layout
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery import rules
-from rmqctl.store.recovery.data_loss import DataLoss, LossCounter
+from rmqctl.store.recovery.data_loss import QUEUE_KEYS, DataLoss, LossCounter
 from rmqctl.store.recovery.queues.database_queues import DatabaseQueue, DatabaseQueues
 from rmqctl.store.recovery.queues.simulated_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 from rmqctl.store.recovery.replay import KnownRecords, LoadedLog, RecoveryScan, ReputPass, ScanEnd
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rmqctl.format.columns import Rows
     from rmqctl.format.message import Blank
     from rmqctl.format.profile import Profile, StartRules
+    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.queues.simulated_queues import BuiltSpans
@@ -92,15 +93,7 @@ class RestartOutcome:
             "minPhyOffset": self.min_phy_offset,
             "maxPhyOffset": self.max_phy_offset,
             "lost": self.lost._asdict(),
-            "queues": [
-                {
-                    "topic": queue.topic,
-                    "queueId": queue.queue_id,
-                    "minOffset": queue.min_offset,
-                    "maxOffset": queue.max_offset,
-                }
-                for queue in self.queues
-            ],
+            "queues": [dict(zip(QUEUE_KEYS, queue, strict=False)) for queue in self.queues],
         }
 
 
@@ -239,12 +232,13 @@ class RestartSimulation:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
         outcome = self._outcome()
         queues = list(self._queues.with_offsets())
-        units = {
-            key: queue.behind(outcome.max_phy_offset)
-            if isinstance(queue, DatabaseQueue)
-            else max((queue.cut_from or 0) - max_offset, 0)
-            for key, queue, _, max_offset in queues
-        }
+        units: dict[QueueKey, int] = {}
+        missing: dict[QueueKey, int] = {}
+        for key, queue, _, max_offset in queues:
+            if isinstance(queue, DatabaseQueue):
+                units[key], missing[key] = queue.behind(outcome.max_phy_offset), queue.missing
+            else:
+                units[key] = max((queue.cut_from or 0) - max_offset, 0)
         lost_of = self._losses.of_queues(units)
         return replace(
             outcome,
@@ -252,15 +246,7 @@ class RestartSimulation:
             lost=self._losses.total(units),
             dropped_index_files=self.dropped_index_files(),
             queues=tuple(
-                RestartedQueue(
-                    *key,
-                    low,
-                    high,
-                    lost_of.get(key, 0),
-                    queue.cut_from,
-                    queue.deleted,
-                    queue.missing if isinstance(queue, DatabaseQueue) else 0,
-                )
+                RestartedQueue(*key, low, high, lost_of.get(key, 0), queue.cut_from, queue.deleted, missing.get(key, 0))
                 for key, queue, low, high in queues
             ),
         )

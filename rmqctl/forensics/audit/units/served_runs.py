@@ -98,15 +98,8 @@ def bad_number(
     store: ReadOnlyStore, queue: UnitQueue, queue_offset: int, physical_offset: int, what: str, count: int = 1
 ) -> Finding:
     """Return the finding on messages whose records say a wrong QUEUEOFFSET."""
-    log = store.commit_log.queue.find(physical_offset)
-    return Finding(
-        "bad-queue-offset",
-        store.commit_log.path_of(physical_offset),
-        physical_offset,
-        what,
-        physical_offset - log.file_from_offset if log else None,
-        count=count,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=queue_offset,
-    )
+    file, path = store.commit_log.queue.find(physical_offset), store.commit_log.path_of(physical_offset)
+    file_offset = physical_offset - file.file_from_offset if file else None
+    finding = Finding("bad-queue-offset", path, physical_offset, what, file_offset, count=count)
+    finding.topic, finding.queue_id, finding.queue_offset = queue.topic, queue.queue_id, queue_offset
+    return finding

@@ -203,10 +203,8 @@ class _Passed:
     def are_expired(self, units: Rows, log_start: int) -> bool:
         """Pass over a block of expired units in log order, or return False."""
         offsets = units["physicalOffset"]
-        used = bool(
-            ((offsets >= 0) & (offsets < log_start) & (units["size"] > 0) & (units["size"] < PRE_BLANK_SIZE)).all()
-        )
-        if not used or offsets[0] <= self.previous or not bool((offsets[1:] > offsets[:-1]).all()):
+        are_used = (offsets >= 0) & (offsets < log_start) & (units["size"] > 0) & (units["size"] < PRE_BLANK_SIZE)
+        if not are_used.all() or offsets[0] <= self.previous or not bool((offsets[1:] > offsets[:-1]).all()):
             return False
         self.previous, self.in_front = int(offsets[-1]), False
         return True

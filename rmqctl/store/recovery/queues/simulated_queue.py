@@ -49,13 +49,24 @@ class _Stretch(NamedTuple):
     end: int
 
 
-class UnitReader:
-    """Reads raw units of all queues through one buffer."""
+class FillTable:
+    """The table FILL_STATES, a row for each queue, and what all queues share.
 
-    def __init__(self) -> None:
+    `rows` is replaced by a longer array as the table grows: callers must not keep it.
+    """
+
+    def __init__(self, start: StartRules, units_a_file: int) -> None:
+        self._start = start
+        self.units_a_file = units_a_file
         self._buffer = np.empty(_UNITS_MAX * _UNIT_SIZE, np.uint8)
+        self.rows = self._without_units(_ROWS_FIRST)
 
-    def first(
+    def extend_to(self, number: int) -> None:
+        """Add rows of queues without units until there is the row `number`."""
+        if number >= len(self.rows):
+            self.rows = np.concatenate((self.rows, self._without_units(max(len(self.rows), number + 1))))
+
+    def first_unit(
         self, stop: Callable[[Bytes, int, int], int], file: MappedFile | None, start: int, end: int, bound: int
     ) -> int:
         """Return the first unit in [start, end) where the kernel `stop` stops, or `end`.
@@ -75,24 +86,6 @@ class UnitReader:
             start += count
             step = min(step * 8, _UNITS_MAX)
         return end
-
-
-class FillTable:
-    """The table FILL_STATES, a row for each queue, and what all queues share.
-
-    `rows` is replaced by a longer array as the table grows: callers must not keep it.
-    """
-
-    def __init__(self, start: StartRules, units_a_file: int) -> None:
-        self._start = start
-        self.units_a_file = units_a_file
-        self.reader = UnitReader()
-        self.rows = self._without_units(_ROWS_FIRST)
-
-    def extend_to(self, number: int) -> None:
-        """Add rows of queues without units until there is the row `number`."""
-        if number >= len(self.rows):
-            self.rows = np.concatenate((self.rows, self._without_units(max(len(self.rows), number + 1))))
 
     def _without_units(self, count: int) -> Rows:
         rows = np.zeros(count, queue_simulate.FILL_STATES)
@@ -206,7 +199,7 @@ class RecoveredQueue:
         for file in self._files[third_from_end(len(self._files)) :]:
             base = _base_of(file)
             behind = base + self._table.units_a_file
-            end = self._table.reader.first(queue_simulate.used_units, file, base, behind, OFFSET_MAX)
+            end = self._table.first_unit(queue_simulate.used_units, file, base, behind, OFFSET_MAX)
             self._end_at(base, end)
             if end > base:
                 self._state["max_physical_offset"] = self._after(*_unit_of(file, end - 1))
@@ -391,7 +384,7 @@ class RecoveredQueue:
         return end
 
     def _first_on_disk(self, stop: Callable[[Bytes, int, int], int], start: int, end: int, bound: int) -> int:
-        return self._table.reader.first(stop, self._file_at(start), start, end, bound)
+        return self._table.first_unit(stop, self._file_at(start), start, end, bound)
 
     def _record_end(self, queue_offset: int, end_of_last: int) -> int:
         """Return where a unit's record ends; that of the last new one at `end_of_last`."""

@@ -263,11 +263,8 @@ class RecoveredQueues:
         self._table.extend_to(row)
         if queue.unit_size != CQ_UNIT.size if queue else key[0] in self._batch_topics:
             self._table.rows[row]["is_batch"] = 1
-            size = (
-                queue.queue.file_size
-                if files and queue
-                else geometry_of_conf(self._store.conf).batchconsumequeue_file_size
-            )
+            usual = geometry_of_conf(self._store.conf).batchconsumequeue_file_size
+            size = queue.queue.file_size if files and queue else usual
             self._queues[key] = RecoveredBatchQueue(*key, files, max(size // BATCH_CQ_UNIT.size, 1))
         else:
             left_out = queue.queue.files[len(files) :] if queue and self._start.stops_loading_at_wrong_length else []
@@ -283,11 +280,8 @@ class RecoveredQueues:
         if ext_size and (refusal := self._refusal_of(store_path.CONSUMEQUEUE_EXT, key, ext_size)):
             return refusal
         size = queue.queue.file_size if is_batch else self._file_size
-        if (
-            not queue.queue.foreign
-            and not queue.queue.anomalies
-            and all(file.size_on_disk == size for file in queue.queue.files)
-        ):
+        lengths_are_right = all(file.size_on_disk == size for file in queue.queue.files)
+        if not queue.queue.foreign and not queue.queue.anomalies and lengths_are_right:
             return None
         return self._refusal_of(store_path.BATCHCONSUMEQUEUE if is_batch else store_path.CONSUMEQUEUE, key, size)
 
