@@ -1,4 +1,4 @@
-"""Move, remove and sync files and whole folders.
+"""Create, move, remove and sync files and whole folders.
 
 Within a file system, a move is a rename, which is fast for a folder of any size. To another file system, the files are
 copied under a temporary name in the target's folder, synced, and renamed to the target's name; then the original is
@@ -45,6 +45,19 @@ def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
                 above = storage.stamp(found.parent)
                 return Modes(stamp.mode, above.mode if above is not None else FOLDER_MODE)
     return Modes()
+
+
+def create_with(storage: WritableStorage, path: Path, size: int, parts: Iterable[tuple[int, bytes]]) -> None:
+    """Create a file of `size` bytes: zeros, and `parts`.
+
+    A part is a position, and the bytes there. Raises OSError.
+    """
+    descriptor = storage.create(path, size)
+    try:
+        for position, data in parts:
+            storage.write(descriptor, position, data)
+    finally:
+        storage.close(descriptor)
 
 
 def remove(storage: WritableStorage, path: Path) -> None:

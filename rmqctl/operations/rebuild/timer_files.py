@@ -26,6 +26,7 @@ import numpy as np
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.groups.waiting_timers import left_and_repeated, timers_by_log
 from rmqctl.format.properties import hash_code
+from rmqctl.logfile.file_tree import create_with
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import RebuildTimers, Step
@@ -132,14 +133,13 @@ def timer_changes(store: ReadOnlyStore, action: RebuildTimers, staging: Path, no
     end = int(positions[-1]) + TIMER_UNIT.size if len(units) else 0
     storage.make_folder(staging / TIMER_LOG)
     for base in range(0, max(end, 1), file_size):
-        _write_log_file(storage, staging / TIMER_LOG, base, file_size, units, positions)
-    descriptor = storage.create(staging / TIMER_WHEEL, WHEEL_SIZE)
-    try:
-        for second, (first, last, count) in slots.items():
-            raw = TIMER_SLOT.struct.pack(second, first, last, count, 0)
-            storage.write(descriptor, second % SLOTS * TIMER_SLOT.size, raw)
-    finally:
-        storage.close(descriptor)
+        raw = _log_file(base, file_size, units, positions)
+        create_with(storage, staging / TIMER_LOG / f"{base:0{FILE_NAME_DIGITS}}", file_size, [(0, raw)])
+    wheel = (
+        (second % SLOTS * TIMER_SLOT.size, TIMER_SLOT.struct.pack(second, first, last, count, 0))
+        for second, (first, last, count) in slots.items()
+    )
+    create_with(storage, staging / TIMER_WHEEL, WHEEL_SIZE, wheel)
     check = _check(timer_check(store), read_ms, end, action.queue_end, now_ms)
     storage.make_folder(staging / CONFIG)
     raw = TIMER_CHECK.struct.pack(*check).ljust(TIMER_CHECK_SIZE, b"\0")
@@ -193,23 +193,12 @@ def _chained(units: Units, positions: Numbers, precision: int) -> dict[int, tupl
     return slots
 
 
-def _write_log_file(
-    storage: WritableStorage,
-    folder: Path,
-    base: int,
-    file_size: int,
-    units: Units,
-    positions: Numbers,
-) -> None:
+def _log_file(base: int, file_size: int, units: Units, positions: Numbers) -> bytes:
     first, after = np.searchsorted(positions, [base, base + file_size]).tolist()
     raw = units[first:after].tobytes()
     if after < len(units):
         raw += (file_size - len(raw)).to_bytes(4, "big") + bytes(8) + BLANK_MAGIC.to_bytes(4, "big", signed=True)
-    descriptor = storage.create(folder / f"{base:0{FILE_NAME_DIGITS}}", file_size)
-    try:
-        storage.write(descriptor, 0, raw)
-    finally:
-        storage.close(descriptor)
+    return raw
 
 
 def _check(before: TimerCheck, read_ms: int, log_end: int, queue_end: int, now_ms: int) -> TimerCheck:

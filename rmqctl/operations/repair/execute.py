@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqctl.logfile.file_tree import create_with
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RebuildTimers, RefillQueues, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
@@ -51,12 +52,7 @@ def added_log_file(store: ReadOnlyStore, action: AddLogFile, staging: Path) -> I
     storage = WritableStorage(staging, beneath=root)
     name = f"{store_path.COMMITLOG}/{Path(action.path).name}"
     staged = staging / name
-    descriptor = storage.create(staged, action.size)
-    try:
-        for block in action.blocks:
-            storage.write(descriptor, block.offset, block.data)
-    finally:
-        storage.close(descriptor)
+    create_with(storage, staged, action.size, ((block.offset, block.data) for block in action.blocks))
     like = storage.stamp(root / action.like)
     if like is not None:
         storage.set_mtime(staged, like.mtime_ns)
