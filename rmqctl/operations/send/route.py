@@ -6,6 +6,7 @@ bounded, and an answer that is not a route is an error.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import BadRequest, PeerError
@@ -18,7 +19,7 @@ from rmqctl.store.config.topics import WRITE_NUMS
 from rmqctl.store.write.topic_config import QUEUE_NUMS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Connect = Callable[[Address], RemotingClient]
 
@@ -52,18 +53,16 @@ class Route(NamedTuple):
     def queue_of(self, number: int) -> Queue:
         """Return the queue for the messages of the store's queue `number`.
 
-        The queues are taken in turn.
+        The queues are taken in turn, first all with the id 0, so that each broker gets its share.
         """
-        at, brokers = number % self.queues, iter(self.brokers)
-        broker, count = next(brokers)
-        while at >= count:
-            at -= count
-            broker, count = next(brokers)
-        return Queue(broker, self.topic, at)
+        ids = range(max(count for _, count in self.brokers))
+        return next(
+            islice((queue for queue_id in ids for queue in self.same_queues(queue_id)), number % self.queues, None)
+        )
 
-    def same_queue(self, number: int) -> Queue | None:
-        """Return the queue with the id `number`, of the first broker that has it."""
-        return next((Queue(broker, self.topic, number) for broker, count in self.brokers if number < count), None)
+    def same_queues(self, queue_id: int) -> Iterator[Queue]:
+        """Yield the queues with this id, one of each broker that has it."""
+        return (Queue(broker, self.topic, queue_id) for broker, count in self.brokers if queue_id < count)
 
 
 class NameServers:

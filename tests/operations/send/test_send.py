@@ -18,7 +18,9 @@ from rmqctl.operations.send import receipts as receipts_module
 from rmqctl.operations.send import sender
 from rmqctl.operations.send.outgoing import Outgoing
 from rmqctl.operations.send.receipts import Receipts
+from rmqctl.operations.send.route import Route
 from rmqctl.remoting.access_key import parse_access_key
+from rmqctl.remoting.address import Address
 from rmqctl.remoting.frame import RemotingCommand
 from tests.conftest import Rmqctl
 from tests.support.batch_queues import golden
@@ -239,6 +241,12 @@ def test_keep_queue_sends_nothing_if_a_queue_lacks(store: Path, tmp_path: Path, 
     with cluster_with(TOPICS | {"audit": 3}) as cluster:
         assert rmqctl(*said, cluster.address).code == 0
     assert all(one.queue_id == int(one.properties["UNIQ_KEY"]) % 3 for one in cluster.arrived)
+
+
+def test_several_masters_take_turns() -> None:
+    route = Route("orders", ((Address("a", 1), 2), (Address("b", 1), 3)))
+    found = [(queue.broker.host, queue.queue_id) for queue in map(route.queue_of, range(6))]
+    assert found == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 2), ("a", 0)]
 
 
 def outgoing(number: int) -> Outgoing:

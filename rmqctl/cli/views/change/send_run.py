@@ -97,7 +97,7 @@ class SendRun:
                     else:
                         sender.count(messages())
                 except PeerError as error:
-                    stopped = str(error)
+                    stopped = f"{error}{'; once that is mended, the same command sends the rest' if is_sent else ''}"
                 if not is_sent and asked.keep_queue and sender.tally.failed:
                     stopped = stopped or "nothing is sent: --keep-queue wants a queue for each message"
                 if asked.dry_run or stopped:
