@@ -49,8 +49,8 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl undo STORE --list": ("bad-journal", "placeholder", "unfinished-change"),
     "rmqctl clean STORE --manual --dry-run": ("disk-over-limit",),
     "rmqctl config show STORE delay": ("delay-overdue",),
-    "rmqctl queue STORE": ("half-overdue", "log-start-missing"),
-    "rmqctl lag STORE": ("offset-went-back", "batch-queues-unread", "pop-unread", "offsets-unread"),
+    "rmqctl queue STORE": ("half-overdue", "log-start-missing", "static-topics-unread"),
+    "rmqctl lag STORE": ("offset-went-back", "batch-queues-unread", "pop-unread", "offsets-unread", "tiered-unread"),
     "rmqctl rebuild STORE timers --dry-run": (
         "timer-files-missing", "timer-undelivered", "timer-file-length", "timer-repeats", "timer-beyond-queue",
     ),

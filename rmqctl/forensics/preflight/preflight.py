@@ -11,15 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from rmqctl.forensics.audit.compaction_audit import FILES as REFUSED
 from rmqctl.forensics.audit.compaction_audit import audit_compaction
 from rmqctl.forensics.groups.waiting_timers import timers_by_queues
 from rmqctl.forensics.preflight.option_names import is_known, versions_of
 from rmqctl.forensics.preflight.view import seen_by
+from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Message
 from rmqctl.format.profile import profile_of, start_rules
 from rmqctl.format.properties import CRC32
 from rmqctl.store.compaction.compaction_log import compaction_queues, records
+from rmqctl.store.config.config_file import QUEUE_MAPPINGS_CONFIG, table
 from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, COMPACTION, CONFIG, ROCKSDB_FOLDER, Layout
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -34,6 +38,7 @@ from rmqctl.store.recovery.dledger_start import DLedgerRestart
 from rmqctl.store.recovery.replay import KnownRecords
 from rmqctl.store.recovery.simulation import RestartSimulation, can_simulate, can_simulate_group
 from rmqctl.store.rocksdb.message_rows import half_rows
+from rmqctl.store.serve.static_queues import static_queues
 from rmqctl.store.timer.timer_start import refused_file
 from rmqctl.text import counted, quoted, shortened
 
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from rmqctl.store.recovery.simulation import RestartedQueue, RestartOutcome
 
 NAMED = 5
+TIERED_CONFIG, PLUG_IN = "tieredStoreMetadata.json", "messageStorePlugIn"
 
 
 class Problem(NamedTuple):
@@ -130,7 +136,7 @@ def preflight(
         *_of_start(restart, version),
         *_of_records(scan.unknown, version),
         *(_of_queues(store, source or store, restart, scan.spans, hidden, version) if gets_ready else ()),
-        *_of_parts(store, version, scan.last_ms),
+        *_of_parts(store, names, version, scan.last_ms),
         *_of_config(store, hidden, version),
         *_of_names(names, version),
     ]
@@ -228,7 +234,7 @@ def _hidden_log(store: ReadOnlyStore, hidden: frozenset[str]) -> str:
     return folder if folder in hidden else ""
 
 
-def _of_parts(store: ReadOnlyStore, version: str, last_ms: int) -> Iterator[Problem]:
+def _of_parts(store: ReadOnlyStore, names: Mapping[str, int], version: str, last_ms: int) -> Iterator[Problem]:
     problems: list[str] = []
     if not is_known("timerWheelEnable", version):
         waiting = timers_by_queues(store, last_ms).waiting() if has_timer(store) else []
@@ -240,6 +246,9 @@ def _of_parts(store: ReadOnlyStore, version: str, last_ms: int) -> Iterator[Prob
         if popped:
             what = f"{counted(popped, 'popped message')} not acknowledged: {version} has no POP"
             yield Problem("pop-unread", f"{what}, and never delivers them again", popped)
+        if static := sorted({topic for topic, _ in static_queues(store)}):
+            what = f"{version} does not read {CONFIG}/{QUEUE_MAPPINGS_CONFIG}"
+            yield Problem("static-topics-unread", f"static topics {_some(static)}: {what}", len(static))
     elif not is_known("popConsumerKVServiceEnable", version) and (rows := len(list(kv_checkpoints(store, problems)))):
         what = f"{counted(rows, 'popped message')} in kvStore/"
         yield Problem("pop-unread", f"{what}, which {version} does not read", rows)
@@ -249,6 +258,11 @@ def _of_parts(store: ReadOnlyStore, version: str, last_ms: int) -> Iterator[Prob
         yield Problem("half-messages-unread", f"{what}: no producer is asked to commit them", halves)
     if not is_known("enableCompaction", version) and (only := _only_compacted(store)):
         yield Problem("compaction-unread", f"{counted(only, 'message')} in compaction/ alone", only)
+    reads_tier = is_known("tieredStorageLevel", version) and (PLUG_IN in names or not names)
+    if not reads_tier and (only := _only_tiered(store)):
+        how = f"reads only with {PLUG_IN}" if is_known("tieredStorageLevel", version) else "does not read"
+        what = f"{counted(only, 'message')} in tiered storage alone, which {version} {how}"
+        yield Problem("tiered-unread", what, only)
 
 
 def _only_compacted(store: ReadOnlyStore) -> int:
@@ -261,6 +275,34 @@ def _only_compacted(store: ReadOnlyStore) -> int:
             found = (item.queue_offset for item in records(file) if isinstance(item, Message))
             count += sum(first is None or offset < first for offset in found)
         compacted.close()
+    return count
+
+
+class _Segment(msgspec.Struct, rename="camel"):
+    """A file of a queue in tiered storage; both numbers are bytes of 20-byte units."""
+
+    base_offset: int
+    size: int
+
+
+def _only_tiered(store: ReadOnlyStore) -> int:
+    """Count the messages in tiered storage that the log no longer has."""
+    try:
+        found = table(store.config(TIERED_CONFIG), "consumeQueueFileSegmentTable")
+        tiered = msgspec.convert(found, dict[str, dict[int, _Segment]], strict=False)  # by BROKER/TOPIC/QUEUEID
+    except msgspec.ValidationError:
+        return 0
+    queues = {f"{topic}/{queue_id}": queue for (topic, queue_id), queue in store.queues.items()}
+    count = 0
+    for path, segments in tiered.items():
+        queue = queues.get(path.partition("/")[2])
+        begin = min((one.base_offset for one in segments.values()), default=0) // CQ_UNIT.size
+        if queue is not None:
+            end = queue.min_and_max(store.commit_log.min_offset)[0]
+            queue.queue.close()
+        else:
+            end = max((one.base_offset + one.size for one in segments.values()), default=0) // CQ_UNIT.size
+        count += max(end - begin, 0)
     return count
 
 

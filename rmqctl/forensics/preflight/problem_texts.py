@@ -73,6 +73,17 @@ OF_PREFLIGHT = {
         "compaction/ has messages of compacted topics that the log no longer has. Versions before 5.1 do not read it.",
         "`rmqctl dump STORE --compaction` prints them.",
     ),
+    "tiered-unread": Explanation(
+        "Messages that the log no longer has are in tiered storage. Versions before 5.1, and brokers without "
+        "messageStorePlugIn in broker.conf, do not read it.",
+        _FIRST,
+    ),
+    "static-topics-unread": Explanation(
+        "Clients see the queues of static topics (5.0 and later) under the numbers and offsets of "
+        "config/topicQueueMapping.json. 4.x does not read it: clients get the queues as they lie, under other numbers "
+        "and offsets, and groups begin at wrong places.",
+        f"{_FIRST} `rmqctl queue STORE` shows both numbers.",
+    ),
     "offsets-unread": Explanation(
         "Offsets of groups are in lmqConsumerOffset.json (enableLmq, 4.9.3 and later), which this version does not "
         "read.",

@@ -65,6 +65,34 @@ def test_messages_that_no_start_puts_into_a_queue(tmp_path: Path, rmqctl: Rmqctl
     assert (found.code, said in found.out) == (1, True), found.out
 
 
+def test_static_topics_and_tiered_storage(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, conf = unpack("497-basic", tmp_path), tmp_path / "broker.conf"
+    (root / "commitlog" / f"{0:020d}").unlink()
+    piece = {"bname": "a", "queueId": 1, "logicOffset": 100}
+    mappings = {"topicQueueMappingInfoMap": {"OrderPaid": {"bname": "a", "hostedQueues": {"7": [piece]}}}}
+    (root / "config/topicQueueMapping.json").write_text(json.dumps(mappings))
+    segments = '"a/OrderPaid/0":{0:{"baseOffset":0,"size":0}},"a/gone/0":{20:{"baseOffset":20,"size":40},7:{}}'
+    tier, text = root / "config/tieredStoreMetadata.json", f'{{"consumeQueueFileSegmentTable":{{{segments}}}}}'
+
+    def said(to: str, *options: object) -> dict[str, int]:
+        problems = rmqctl("preflight", root, "--to", to, *options, "-o", "json").document()["problems"]
+        return {problem["code"]: problem["count"] for problem in problems}
+
+    tier.write_text(text)
+    assert said("4.9.7") == {"static-topics-unread": 1}  # a segment without its numbers
+    tier.write_text(text.replace(",7:{}", ""))
+    queues = rmqctl("queue", root, "OrderPaid", "-o", "jsonl").rows()
+    only = next(row["minOffset"] for row in queues if row["queueId"] == 0) + 2
+    assert only > 2
+    assert said("4.9.7") == {"static-topics-unread": 1, "tiered-unread": only}
+    assert said("5.0.0") == {"tiered-unread": only}
+    assert said("5.5.0") == {}
+    conf.write_text(QUEUES + LOG)
+    assert said("5.5.0", "--broker-conf", conf) == {"tiered-unread": only}
+    conf.write_text(f"{QUEUES}{LOG}messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore\n")
+    assert said("5.5.0", "--broker-conf", conf) == {}
+
+
 def test_broker_conf_is_that_of_the_new_broker(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root, conf = unpack("533-basic", tmp_path), tmp_path / "broker.conf"
 
