@@ -30,7 +30,6 @@ from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from rmqctl.text import install_extra
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -164,7 +163,7 @@ class Store:
         try:
             import pyarrow as pa
         except ImportError as error:
-            raise BadRequest("to_arrow needs pyarrow", hint=install_extra("spark")) from error
+            raise BadRequest("to_arrow needs pyarrow", hint="pip install pyarrow") from error
         from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, arrow_schema, chosen
 
         known = {name: MESSAGE_COLUMNS[name] for name in (*ARROW_COLUMNS, "path", "bodyText", "tagsCode")}

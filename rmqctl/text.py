@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import PurePath
 
 # a spreadsheet takes a text with one of these first characters for a formula
@@ -47,8 +48,11 @@ def part_of(part: int, whole: int, noun: str) -> str:
 
 
 def install_extra(extra: str) -> str:
-    """Return a hint that says how to install an extra, for example `spark`."""
-    return f"install the extra `{extra}`: in the clone, `pipx install --force '.[{extra}]'`"
+    """Return a hint that says how to add an extra, for example `spark`.
+
+    It is added to the rmqctl that runs: pip finds it installed, and asks no index for another.
+    """
+    return f"install the extra `{extra}`: `{quoted(sys.executable)} -m pip install 'rmqctl[{extra}]'`"
 
 
 def quoted(word: PurePath | str) -> str:

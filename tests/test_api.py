@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -91,13 +92,14 @@ def test_what_is_no_store_is_said(tmp_path: Path) -> None:
         rmq.open(tmp_path / "none")
 
 
-def test_the_examples_of_the_man_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_man_page_and_of_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpack("broker-497", tmp_path)
     monkeypatch.chdir(tmp_path)
     text = files("rmqctl.cli").joinpath("topics", "rmqctl-python.md").read_text()
     examples = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", text, re.MULTILINE)
-    assert len(examples) >= 4
-    for example in examples:
-        lines = "".join(line[4:] if line.strip() else "\n" for line in example.splitlines(keepends=True))
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    examples += re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert len(examples) >= 5
+    for lines in map(dedent, examples):
         if not re.search(r"import (polars|duckdb)", lines):  # the extra `all` does not install them
             exec(compile(lines, "rmqctl-python.md", "exec"), {})

@@ -56,7 +56,9 @@ def test_the_page_on_pypi_has_no_link_that_leads_nowhere(urls: dict[str, str]) -
     assert within <= {f"#{name}" for name in re.findall(r'id="([^"]*)"', html)}
     assert {urlsplit(link).scheme for link in links - within} == {"https"}
     assert html.count("<img") == (3 if urls else 0)
-    assert len(own) == len(set(re.findall(r"\]\(((?!https:|#)[^)]*)\)", (ROOT / "README.md").read_text()))) * len(urls)
+    places = set(re.findall(r"\]\(((?!https:|#)[^)]*)\)", (ROOT / "README.md").read_text()))
+    assert len(own) == len(places) * len(urls)
+    assert places >= {f"man/{page.parent.name}/{page.name}" for page in (ROOT / "man").rglob("*.[17]")}
     for link in own:
         kind, tag, path = link.removeprefix(f"{SOURCE}/").split("/", 2)
         assert (kind, tag) == ("raw" if path.endswith(("svg", "png")) else "blob", f"v{__version__}")

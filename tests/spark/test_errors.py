@@ -60,7 +60,7 @@ def test_no_pyspark(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPa
     is_one_line(
         rmqctl("job", "verify", unpack("533-basic", tmp_path)),
         2,
-        r"PySpark is not installed \(install the extra `spark`: in the clone, `pipx install --force '\.\[spark\]'`\)",
+        r"PySpark is not installed \(install the extra `spark`: `\S+ -m pip install 'rmqctl\[spark\]'`\)",
     )
 
 

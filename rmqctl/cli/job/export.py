@@ -54,8 +54,8 @@ class ExportOptions:
         rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages
         # all messages in the form of `rmqctl dump --body base64 -o jsonl`
         rmqctl job export store --to messages --format jsonl
-        # one topic's messages of two hours as one file for a spreadsheet
-        rmqctl job export store --topic orders --since -2h --body utf8 --to orders.csv
+        # yesterday's messages of a topic, as one file for a spreadsheet
+        rmqctl job export store --topic orders --since yesterday --until today --body utf8 --to orders.csv
         # one more broker's messages, to a bucket that has those of others
         rmqctl job export store --to s3://incident/messages --mode append
         # all messages to a table of the Iceberg catalog `lake` of the Spark session

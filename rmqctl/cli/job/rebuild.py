@@ -101,7 +101,7 @@ def command(
     rmqctl sends its own code to the executors. The tasks of Spark write the new queues and the new index beside the old
     files, in STORE/.rmqctl. After a check, the new files replace the old files. If the executors have no right to write
     there, this machine writes the new files. If a worker dies, another worker runs the same task again. This job needs
-    the extra `spark`: in the clone, `pipx install --force '.[spark]'`.
+    the extra `spark`.
 
     If root runs this job without --as-root, rmqctl and Spark run as the owner of the store. Without --as-root, all
     stores of a job must belong to one user. The owner of the stores must have the right to read Python, rmqctl and

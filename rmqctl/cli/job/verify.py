@@ -66,7 +66,7 @@ def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output:
 
     STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Executors
     need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. This job needs the
-    extra `spark`: in the clone, `pipx install --force '.[spark]'`.
+    extra `spark`.
 
     All stores are verified at the same time. A store is large if its log has more than a quarter of the bytes of all
     logs, and is not a DLedger group's. For a large store, many tasks read the log, and compare it with the queues and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_a_master_or_a_server(golden: Golden, rmqctl: Rmqctl) -> None:
 def test_without_pyspark(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqctl.cli.job.spark_options.find_spec", lambda _: None)
     result = rmqctl("job", "stats", golden("533-basic"))
-    hint = "install the extra `spark`: in the clone, `pipx install --force '.[spark]'`"
+    hint = f"install the extra `spark`: `{sys.executable} -m pip install 'rmqctl[spark]'`"
     assert (result.code, result.err) == (2, f"rmqctl: PySpark is not installed ({hint})\n")
 
 

@@ -61,8 +61,7 @@ def command(stores: tuple[Path, ...], group: str | None, max_behind: Bound | Non
 
     If one store cannot be examined, the reason is printed on stderr, and the job continues with the other stores. The
     exit code is the largest exit code of all stores. Executors need the libraries of rmqctl (numba, numpy, ...). rmqctl
-    sends its own code to the executors. This job needs the extra `spark`: in the clone,
-    `pipx install --force '.[spark]'`.
+    sends its own code to the executors. This job needs the extra `spark`.
     """
 
     def work_on(store: ReadOnlyStore) -> Callable[[ReadOnlyStore], LagReport]:

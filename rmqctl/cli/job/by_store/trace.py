@@ -79,7 +79,7 @@ def command(
     If one store cannot be searched, the reason is printed on stderr, and the job continues with the other stores. The
     exit code is the largest exit code of all stores. The exit code of a store that does not have the message is 1.
     Executors need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. This job
-    needs the extra `spark`: in the clone, `pipx install --force '.[spark]'`.
+    needs the extra `spark`.
     """
     question = question_of(asked)
     work = partial(traced, question=question, by_scan=scan, limit=limit, body=body, charset=charset)
