@@ -55,22 +55,22 @@ VERB_GROUPS = {
         "erase": ("verbs.change.erase", "Erase messages for good: every copy, by key, text or offset."),
     },
     "Move messages and copies": {
-        "send": ("verbs.send", "Send messages of a store to a live cluster, each once; dead letters, too."),
-        "extract": ("verbs.change.extract", "Copy selected messages into a small store, redacted if you like."),
+        "send": ("verbs.copies.send", "Send messages of a store to a live cluster, each once; dead letters, too."),
+        "extract": ("verbs.copies.extract", "Copy selected messages into a small store, redacted if you like."),
         "salvage": (
-            "verbs.change.salvage",
+            "verbs.copies.salvage",
             "Bring a log back from disk images, shuffled blocks, any files: a new store.",
         ),
         "acquire": (
-            "verbs.inspect.acquire",
+            "verbs.copies.acquire",
             "Copy a store as evidence: a BagIt folder with hashes; beside a broker, too.",
         ),
-        "attest": ("verbs.inspect.attest", "Check such a copy, and name what has changed, within 1 MiB."),
+        "attest": ("verbs.copies.attest", "Check such a copy, and name what has changed, within 1 MiB."),
         "replicate": (
-            "verbs.change.replicate",
+            "verbs.copies.replicate",
             "Copy a live master's log and configuration; or audit it over the wire.",
         ),
-        "serve": ("verbs.inspect.serve", "Send a store to real slaves, as their master does."),
+        "serve": ("verbs.copies.serve", "Send a store to real slaves, as their master does."),
     },
     "rmqctl itself": {
         "explain": ("verbs.explain", "Explain a finding or an exit code, and what to do."),

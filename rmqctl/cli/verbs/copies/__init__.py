@@ -1,0 +1,1 @@
+"""The verbs that write another store or folder, or send to another host."""
