@@ -13,14 +13,30 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqctl.cli.output.printable import printable, printable_json
+from rmqctl.cli.output.readable import readable, wrapped
+from rmqctl.cli.output.table import (
+    BROKERS,
+    GAP,
+    PROSE_MIN,
+    aligned,
+    cell_text,
+    fitted,
+    heading_of,
+    is_built_in,
+    numeric_columns,
+    rank,
+    record_head,
+    shown_cell,
+)
 from rmqctl.cli.output.tone import LABELS, Tone, Toned
-from rmqctl.text import no_formula
+from rmqctl.text import counted, no_formula
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,10 +51,8 @@ RAW_CSV = "rmqctl.raw"  # where `kept_option` keeps --raw
 _IMPORTED_LATE = (
     "csv", "difflib", "numpy.ma", "rich.cells", "rich.console", "rich.progress", "rich.table", "rich.text", "tabulate",
 )  # fmt: skip
-GAP = 2  # blanks between columns
-PROSE_MIN = 30
-RECORD_HEAD_WIDTH = 40
-CellWidth = Callable[[str], int]
+VERBOSE = "rmqctl.verbose"  # where `kept_option` keeps -v
+HIDDEN = "rmqctl.hidden"  # what a table of this command has hidden
 
 
 def import_late_ones() -> None:
@@ -140,15 +154,38 @@ def print_columns(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any]])
 
     `columns` maps each heading to a function that returns the cell of a row.
     """
-    printed, left = 0, iter(rows)
+    headings, hidden = list(columns), ""
+    cells: Iterable[list[Any]] = ([cell(row) for cell in columns.values()] for row in rows)
+    if "PHYSICALOFFSET" not in columns:
+        cells, hidden = _own_first(headings, list(cells))
+    printed, left = 0, iter(cells)
     while chunk := list(islice(left, ROWS_PER_TABLE)):
-        cells = [[cell(row) for cell in columns.values()] for row in chunk]
-        headings, lines = _used_columns(list(columns), cells)
-        if is_terminal(sys.stdout):
-            _print_on_terminal(headings, lines, printed)
-        else:
-            _print_plain(headings, lines)
+        _print_chunk(*_used_columns(headings, chunk), printed)
         printed += len(chunk)
+    _print_note(hidden)
+
+
+def _own_first(headings: list[str], rows: list[list[Any]]) -> tuple[list[list[Any]], str]:
+    """Return the user's own rows before the broker's, and a note of hidden rows.
+
+    A terminal shows no built-in groups unless -v asks for them, or there are no others.
+    """
+    rows = sorted(rows, key=partial(rank, headings))
+    context = click.get_current_context(silent=True)
+    if "GROUP" not in headings or not is_terminal(sys.stdout) or context is None or context.meta.get(VERBOSE, True):
+        return rows, ""
+    at = headings.index("GROUP")
+    groups = {row[at] for row in rows if is_built_in(cell_text(row[at]))}
+    own = [row for row in rows if row[at] not in groups]
+    note = f"{counted(len(groups), 'built-in group')} hidden (-v shows all)" if groups and own else ""
+    is_new = context.meta.get(HIDDEN) != note
+    context.meta[HIDDEN] = note
+    return own or rows, note if is_new else ""
+
+
+def _print_note(note: str) -> None:
+    if note:
+        _console().print(note, style="dim", soft_wrap=True)
 
 
 def _used_columns(headings: list[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
@@ -168,7 +205,7 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
     widths = [len(heading) for heading in columns]
     for number, row in enumerate(rows):
         cells = [cell(row) for cell in columns.values()]
-        widths = [max(width, cell_len(_cell(cell))) for width, cell in zip(widths, cells, strict=True)]
+        widths = [max(width, cell_len(cell_text(cell))) for width, cell in zip(widths, cells, strict=True)]
         if is_terminal(sys.stdout) and sum(widths) + GAP * (len(widths) - 1) > _terminal_width():
             _print_records(list(columns), [cells], number)
             continue
@@ -176,7 +213,14 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
             print(aligned(columns, widths, cell_len))
             if not is_terminal(sys.stdout):
                 print(aligned(["-" * width for width in widths], widths, cell_len))
-        print(aligned(map(_cell, cells), widths, cell_len))
+        print(aligned(map(cell_text, cells), widths, cell_len))
+
+
+def _print_chunk(headings: list[str], rows: list[list[Any]], printed: int) -> None:
+    if is_terminal(sys.stdout):
+        _print_on_terminal(headings, rows, printed)
+    else:
+        _print_plain(headings, rows)
 
 
 def _print_plain(headings: list[str], rows: list[list[Any]], padding: int = 0) -> None:
@@ -187,11 +231,11 @@ def _print_plain(headings: list[str], rows: list[list[Any]], padding: int = 0) -
     """
     widths = [len(heading) + padding for heading in headings]
     for row in rows:
-        widths = [max(width, len(_cell(value))) for width, value in zip(widths, row, strict=True)]
+        widths = [max(width, len(cell_text(value))) for width, value in zip(widths, row, strict=True)]
     print(aligned(headings, widths, len))
     print(aligned(["-" * width for width in widths], widths, len))
     for row in rows:
-        print(aligned(map(_cell, row), widths, len))
+        print(aligned(map(cell_text, row), widths, len))
 
 
 def _print_json_rows(verb: str, head: Row, name: str, rows: Iterable[Row]) -> None:
@@ -221,26 +265,30 @@ def _csv_cell(value: Any, *, raw: bool) -> str:
     """
     if isinstance(value, dict | list):
         return to_json(value)
-    return no_formula(_cell(value)) if isinstance(value, str) and not raw else _cell(value)
+    return no_formula(cell_text(value)) if isinstance(value, str) and not raw else cell_text(value)
 
 
 def print_table(headings: list[str], rows: list[list[Any]]) -> None:
-    """Print a table: with rich on a terminal, otherwise as plain text."""
+    """Print a table, the user's own topics first.
+
+    A terminal gets it by rich, a pipe as plain text.
+    """
+    rows, hidden = _own_first(headings, rows)
     if is_terminal(sys.stdout):
         _print_on_terminal(*_used_columns(headings, rows), 0)
-        return
-    if len(rows) > ROWS_OF_TABULATE:
+        _print_note(hidden)
+    elif len(rows) > ROWS_OF_TABULATE:
         _print_plain(headings, rows, TABULATE_PADDING)
-        return
-    from tabulate import tabulate
+    else:
+        from tabulate import tabulate
 
-    cells = [[_cell(value) for value in row] for row in rows]
-    print(tabulate(cells, headings, tablefmt="simple", disable_numparse=True, preserve_whitespace=True))
+        cells = [[cell_text(value) for value in row] for row in rows]
+        print(tabulate(cells, headings, tablefmt="simple", disable_numparse=True, preserve_whitespace=True))
 
 
 def print_table_of(keys: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print a table whose columns are keys of the rows, with the keys as headings."""
-    print_table([key.upper() for key in keys], [[row.get(key) for key in keys] for row in rows])
+    """Print a table whose columns are keys of the rows, and headings their words."""
+    print_table(list(map(heading_of, keys)), [[row.get(key) for key in keys] for row in rows])
 
 
 def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int) -> None:
@@ -251,16 +299,25 @@ def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int)
     from rich.cells import cell_len
     from rich.table import Table
 
-    wrapped = wrapped_columns(headings, [[_cell(value) for value in row] for row in rows], _terminal_width(), cell_len)
-    if wrapped is None:
-        _print_records(headings, rows, printed)
+    cells = [[shown_cell(*pair) for pair in zip(headings, row, strict=True)] for row in rows]
+    table = fitted(headings, cells, _terminal_width(), cell_len)
+    if table is None:
+        _print_records(headings, cells, printed)
         return
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for at, heading in enumerate(headings):
-        table.add_column(heading, overflow="fold", no_wrap=at not in wrapped, min_width=wrapped.get(at))
-    for row in rows:
-        table.add_row(*map(_text, row))
-    _console().print(table)
+    right = numeric_columns(([str(cell) for cell in row] for row in table.rows), len(table.headings))
+    grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for at, heading in enumerate(table.headings):
+        grid.add_column(
+            heading,
+            justify="right" if at in right else "left",
+            overflow="fold",
+            no_wrap=at not in table.wrapped,
+            min_width=table.wrapped.get(at),
+        )
+    for row in table.rows:
+        grid.add_row(*map(_text, row), style="dim" if rank(table.headings, row) == BROKERS else "")
+    _console().print(grid)
+    _print_note(table.note)
 
 
 def _print_records(headings: list[str], rows: list[list[Any]], printed: int) -> None:
@@ -308,7 +365,7 @@ def text_width(most: int) -> int:
 def _text(value: Any) -> Text:
     from rich.text import Text
 
-    return Text(_cell(value), style=value.tone.value if isinstance(value, Toned) else "")
+    return Text(cell_text(value), style=value.tone.value if isinstance(value, Toned) else "")
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
@@ -317,7 +374,11 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
     On a terminal, all lines of a long value are to the right of the name.
     """
     if is_terminal(sys.stdout):
-        pairs = list(fields)
+        # names in capitals are those of a message's own fields, which stay as they are
+        pairs = [
+            (name, readable(value) if isinstance(value, str) and not name.isupper() else value)
+            for name, value in fields
+        ]
         _print_pairs(pairs, max((len(name) for name, _ in pairs), default=0))
         return
     for line in _aligned(fields):
@@ -325,13 +386,30 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
 
 
 def print_line_of_text(text: str) -> None:
-    """Print a line of text on stdout, with escapes for unsafe characters."""
-    print(printable(text))
+    """Print a line on stdout, with escapes; a terminal wraps it at its words."""
+    print(_lines(printable(text), sys.stdout))
+
+
+def _lines(text: str, stream: Any) -> str:
+    return wrapped(readable(text), _terminal_width()) if is_terminal(stream) else text
 
 
 def print_toned(text: str, tone: Tone) -> None:
     """Print a line on stdout. On a terminal, the line has the colour of `tone`."""
-    print(_coloured(printable(text), tone, sys.stdout))
+    print(_coloured(_lines(printable(text), sys.stdout), tone, sys.stdout))
+
+
+def print_verdict(text: str, tone: Tone) -> None:
+    """Print the answer above its tables on a terminal. A pipe gets the tables alone."""
+    if is_terminal(sys.stdout):
+        print_toned(text, tone)
+        print()
+
+
+def print_next(command: str) -> None:
+    """Print what to type next as the last line on a terminal."""
+    if is_terminal(sys.stdout):
+        print(f"\n{_coloured('next:', Tone.ASKED, sys.stdout)} {printable(command)}")
 
 
 def remark_fields(fields: Iterable[tuple[str, Any]]) -> None:
@@ -341,7 +419,7 @@ def remark_fields(fields: Iterable[tuple[str, Any]]) -> None:
 
 
 def _aligned(fields: Iterable[tuple[str, Any]]) -> list[str]:
-    pairs = [(name, _cell(value)) for name, value in fields]
+    pairs = [(name, cell_text(value)) for name, value in fields]
     width = max((len(name) for name, _ in pairs), default=0)
     return [f"{name:<{width}}  {value}".rstrip() for name, value in pairs]
 
@@ -351,7 +429,7 @@ def remark(text: str) -> None:
 
     On a terminal, a label such as `damage:` at the beginning of the line has a colour.
     """
-    line = printable(text)
+    line = _lines(printable(text), sys.stderr)
     label, colon, rest = line.partition(":")
     if colon and label in LABELS:
         line = f"{_coloured(label + colon, LABELS[label], sys.stderr)}{rest}"
@@ -366,10 +444,6 @@ def _coloured(text: str, tone: Tone, stream: Any) -> str:
     if not is_terminal(stream) or os.environ.get("NO_COLOR"):
         return text
     return click.style(text, fg=tone.value)
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else printable(str(value))
 
 
 def is_terminal(stream: Any) -> bool:
@@ -422,45 +496,3 @@ def _shown_progress(mode: str, what: str, unit: str, total: int | None) -> Itera
             yield lambda done, of: bar.update(task, completed=done, total=of)
     else:
         yield lambda *_: None
-
-
-def wrapped_columns(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, cell_len: CellWidth
-) -> dict[int, int] | None:
-    """Return the minimum width of each column whose cells must be wrapped.
-
-    A cell with prose may be wrapped at its spaces. A column with prose keeps a width of at least PROSE_MIN characters.
-    Numbers, offsets and paths are never wrapped. If the table is too wide even with wrapped cells, each row is shown as
-    a record, as in psql.
-
-    If the table fits a terminal of `width` characters without wrapping, the result is empty. If the table is too wide
-    even with wrapped cells, the result is None, and the rows must be shown as records. `cell_len` returns the width of
-    a text on a terminal.
-    """
-    columns = list(zip(headings, *rows, strict=True))
-    natural = [max(map(cell_len, column)) for column in columns]
-    gaps = GAP * (len(columns) - 1)
-    if sum(natural) + gaps <= width:
-        return {}
-    least = {
-        at: max(PROSE_MIN, *(cell_len(word) for cell in column for word in cell.split()))
-        for at, column in enumerate(columns)
-        if _is_prose(column, cell_len)
-    }
-    needed = sum(min(least.get(at, wide), wide) for at, wide in enumerate(natural))
-    return least if least and needed + gaps <= width else None
-
-
-def _is_prose(column: Iterable[str], cell_len: CellWidth) -> bool:
-    return any(" " in cell and cell_len(cell) > PROSE_MIN for cell in column)
-
-
-def record_head(number: int, width: int) -> str:
-    """Return the line above record `number` for a terminal of `width` characters."""
-    return f"-[ {number} ]".ljust(min(width, RECORD_HEAD_WIDTH), "-")
-
-
-def aligned(cells: Iterable[str], widths: Sequence[int], cell_len: CellWidth) -> str:
-    """Return one line of a table. `widths` are the widths of the columns."""
-    padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
-    return (" " * GAP).join(padded).rstrip()

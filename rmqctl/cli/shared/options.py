@@ -272,6 +272,9 @@ def _cores() -> int:
     )
 
 
+verbose_option = kept_option(
+    "-v", "--verbose", is_flag=True, help="On a terminal, show each row: nothing is grouped or hidden."
+)
 progress_option = kept_option(
     "--progress",
     "progress_mode",

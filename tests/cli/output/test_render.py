@@ -14,16 +14,14 @@ import pytest
 
 from examples.pictures import Terminal
 from rmqctl.cli.output.render import (
-    PROSE_MIN,
     ROWS_OF_TABULATE,
-    aligned,
     indented_json,
     print_fields,
+    print_line_of_text,
     print_rows,
     print_table,
-    record_head,
-    wrapped_columns,
 )
+from rmqctl.cli.output.table import PROSE_MIN, aligned, record_head, wrapped_columns
 from rmqctl.cli.output.tone import Tone, Toned
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -98,6 +96,37 @@ def test_a_column_without_a_value_is_left_out_on_a_terminal() -> None:
 )
 def test_a_long_value_goes_on_right_of_its_name(name: str, lines: list[str]) -> None:
     assert on_terminal(40, lambda: print_fields([(name, "look for the file, and put it back")])) == lines
+
+
+def test_a_narrow_table_loses_the_day_then_columns_and_keeps_its_numbers() -> None:
+    headings = ["PHYSICALOFFSET", "SIZE", "STORED", "TOPIC", "MESSAGES", "BORNHOST"]
+    rows: list[list[Any]] = [[n, 9, f"2026-11-21T09:58:4{n}.123Z", "orders", 5000 + n, "10.0.0.1:4711"] for n in (1, 2)]
+    shown = {width: on_terminal(width, lambda: print_table(headings, rows)) for width in (85, 65, 60, 20)}
+    assert "2026-11-21T09:58:42.123Z" in shown[85][2]
+    assert shown[85][2].split()[:2] == ["2", "9"]
+    assert (" 09:58:42 " in shown[65][2], shown[65][3]) == (True, "times of 2026-11-21, UTC")
+    assert shown[60][3] == "times of 2026-11-21, UTC; no room for BORNHOST"
+    assert all("5,002" in shown[width][2] and "             2" in shown[width][2] for width in (85, 65, 60))
+    assert shown[20][0].startswith("-[ 1 ]")
+    assert {"PHYSICALOFFSET  1", "STORED          2026-"} <= {line[:21].rstrip() for line in shown[20]}
+
+
+def test_the_users_own_topics_come_first_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [[topic, 1] for topic in ("%DLQ%a", "RMQ_SYS_TRANS_HALF_TOPIC", "b", "a")]
+    print_table(["TOPIC", "QUEUES"], rows)
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert names == ["b", "a", "%DLQ%a", "RMQ_SYS_TRANS_HALF_TOPIC"]
+    print_table(["PHYSICALOFFSET", "TOPIC"], [[at, topic] for at, (topic, _) in enumerate(rows)])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == ["0", "1", "2", "3"]
+
+
+def test_a_line_wraps_at_words_and_never_in_a_command() -> None:
+    text = "12345 messages at 12345, 2048 bytes: `rmqctl recover a/store --dry-run` shows them"
+    assert on_terminal(40, lambda: print_line_of_text(text)) == [
+        "12,345 messages at 12345, 2.0 KiB:",
+        "`rmqctl recover a/store --dry-run` shows",
+        "them",
+    ]
 
 
 def test_a_tone_is_only_text_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ from rmqctl.cli.views.change.repair_view import (
     check_writable,
     notes_of_healable,
     plan_json,
+    print_loss,
     print_repair,
     words_of_loss,
 )
@@ -93,7 +94,7 @@ class RecoverOptions:
     help="With --keep-going, change nothing if placeholders would fill more than this many bytes of the log, or more "
     "than 10,000 missing log files. The bytes of the missing log files count, too.",
 )
-@click.option("--explain", is_flag=True, help="Show each step and each queue.")
+@click.option("-v", "--explain", is_flag=True, help="Show each step and each queue.")
 @change_options
 @output_option("table", "json")
 @scan_options
@@ -212,6 +213,7 @@ def print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
     With `explain`, print every step and every queue.
     """
     repair, restart = plan.repair, plan.restart
+    print_loss(repair)
     print_fields(
         (
             ("recovery", f"{restart.mode.value}, as {restart.profile.label} brokers do{_start(plan)}"),

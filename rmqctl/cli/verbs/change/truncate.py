@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     help="Leave the bytes after the new end in their file, as a broker does. With --keep-tail, good messages in "
     "these bytes remain part of the log.",
 )
-@click.option("--explain", is_flag=True, help="Show each step, and each queue.")
+@click.option("-v", "--explain", is_flag=True, help="Show each step, and each queue.")
 @profile_option("Rebuild the index as brokers of this version do.")
 @change_options
 @output_option("table", "json")
@@ -145,6 +145,7 @@ def _check_usage(to: int | None, *, dirty: bool) -> None:
 
 
 def _print_plan(plan: RepairPlan, *, explain: bool) -> None:
+    repair_view.print_loss(plan)
     print_fields(
         (("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", repair_view.words_of_loss(plan)))
     )

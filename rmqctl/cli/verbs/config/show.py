@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import click
 
 from rmqctl.cli.output.render import print_document, print_table_of, remark
-from rmqctl.cli.shared.options import note_unread, open_store, output_option, store_argument
+from rmqctl.cli.shared.options import note_unread, open_store, output_option, store_argument, verbose_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import outcome
 from rmqctl.forensics.groups.group_progress import configuration
@@ -50,6 +50,7 @@ PARTS = {
 )
 @store_argument
 @click.argument("part", type=click.Choice(tuple(PARTS)), required=False, metavar="[topics|groups|offsets|delay]")
+@verbose_option
 @output_option("table", "json")
 def command(store: Path, part: str | None, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_fields, print_table
+from rmqctl.cli.output.render import print_document, print_fields, print_table, print_verdict
+from rmqctl.cli.output.tone import Tone
 from rmqctl.cli.shared.options import (
     note_unfinished_change,
     open_store,
@@ -53,6 +54,7 @@ def command(store: Path, output: str) -> int:
     if output == "json":
         print_document("info", document)
     else:
+        print_verdict(_verdict(document), Tone.ATTENTION if document["abort"] else Tone.GOOD)
         print_fields(_fields(document))
         if document["topics"]:
             print()
@@ -100,6 +102,13 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         *_controller_fields(document["controller"]),
         *(("attention", f"{one['path']}: {one['detail']} [{one['code']}]") for one in document["anomalies"]),
     ]
+
+
+def _verdict(document: dict[str, Any]) -> str:
+    messages = sum(topic["messages"] for topic in document["topics"])
+    state = "a broker runs, or died" if document["abort"] else "shut down cleanly"
+    last = f"; the last from {document['commitLog']['lastStoreTime']}" if document["commitLog"]["lastStoreTime"] else ""
+    return f"{counted(messages, 'message')} in {counted(len(document['topics']), 'topic')}{last}; {state}"
 
 
 def _part_fields(parts: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.output.render import remark
-from rmqctl.cli.shared.options import OUTPUTS, open_store, output_option, store_argument
+from rmqctl.cli.shared.options import OUTPUTS, open_store, output_option, store_argument, verbose_option
 from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.times import UNIT_MS
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
@@ -60,6 +60,7 @@ max_behind_option = click.option(
 @store_argument
 @click.argument("group", required=False)
 @max_behind_option
+@verbose_option
 @output_option(*OUTPUTS)
 def command(store: Path, group: str | None, max_behind: Bound | None, output: str) -> int:
     """Show how far each consumer group is behind, by topic and queue.

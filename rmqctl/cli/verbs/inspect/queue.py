@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.output.render import print_rows, remark
+from rmqctl.cli.output.table import heading_of
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
@@ -122,8 +123,7 @@ def command(store: Path, topic: str | None, queue_id: int | None, timer: bool, o
 
 
 def _columns(keys: tuple[str, ...]) -> dict[str, Callable[[dict[str, Any]], Any]]:
-    """Return the columns of a table. The headings are the keys in capital letters."""
-    return {key.upper(): methodcaller("get", key) for key in keys}
+    return {heading_of(key): methodcaller("get", key) for key in keys}
 
 
 def _no_such_queue(store: ReadOnlyStore, topic: str, queue_id: int | None, what: str) -> RmqctlError:

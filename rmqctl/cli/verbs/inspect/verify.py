@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.output.complaint import report_error
-from rmqctl.cli.output.render import remark
+from rmqctl.cli.output.render import print_next, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     ignore_receipts_option,
@@ -18,6 +18,8 @@ from rmqctl.cli.shared.options import (
     scan_options,
     scan_progress,
     stores_argument,
+    target_words,
+    verbose_option,
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.verify_view import VerifiedStore, exit_code_of, print_report, print_stores, remark_summary
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     "configuration.",
 )
 @ignore_receipts_option
+@verbose_option
 @output_option("table", "json", "jsonl", "csv")
 @scan_options
 def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output: str, threads: int) -> int:
@@ -88,6 +91,8 @@ def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output:
     # on stderr alone: `job verify` prints the same document, and has no log at hand
     for note in notes_of_repairable(store, report) if level > 1 else ():
         remark(f"note: {note}")
+    if report.findings and output == "table":
+        print_next(f"rmqctl doctor {target_words(store.path.root)}")
     return code
 
 

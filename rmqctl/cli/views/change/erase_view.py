@@ -35,7 +35,7 @@ def print_plan(plan: ErasePlan) -> None:
         [copy.message.physical_offset, copy.message.topic, copy.message.queue_id, copy.message.queue_offset, copy.path]
         for copy in plan.copies
     ]
-    print_table(["OFFSET", "TOPIC", "QUEUE", "QUEUEOFFSET", "FILE"], rows[:ROWS_SHOWN])
+    print_table(["PHYSICALOFFSET", "TOPIC", "QUEUE", "OFFSET", "FILE"], rows[:ROWS_SHOWN])
     if len(rows) > ROWS_SHOWN:
         print(f"and {counted(len(rows) - ROWS_SHOWN, 'more record')}")
 

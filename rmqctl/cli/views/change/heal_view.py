@@ -29,7 +29,7 @@ def print_plan(plan: HealPlan) -> None:
             f"{len(plan.ambiguous)} ambiguous, {len(plan.lost)} lost"
         )
         print()
-        print_table(["OFFSET", "SIZE", "HOW", "SOURCE", "WHY"], [_row(outcome) for outcome in plan.outcomes])
+        print_table(["PHYSICALOFFSET", "SIZE", "HOW", "SOURCE", "WHY"], [_row(outcome) for outcome in plan.outcomes])
     for file in plan.files:
         print_line_of_text(file.describe())
 

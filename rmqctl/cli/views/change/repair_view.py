@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.cli.output.render import print_line_of_text, print_table, remark
+from rmqctl.cli.output.render import print_line_of_text, print_table, print_verdict, remark
+from rmqctl.cli.output.tone import Tone
 from rmqctl.cli.shared.change import Commit, LogChangeOptions, PlannedChange, Words, carry_out, journaled
 from rmqctl.cli.shared.options import scan_progress, target_words
 from rmqctl.cli.shared.verb import CHANGE_VERB
@@ -167,6 +168,14 @@ def carry_out_repair(
     return carry_out(change, how)
 
 
+def print_loss(plan: RepairPlan) -> None:
+    """Print on a terminal, as the answer, what the plan loses."""
+    if plan.steps:
+        lost = f"loses {words_of_loss(plan)}" if plan.lost.records or plan.lost.bytes else "loses no message"
+        words = f"{lost}; the log then ends at {plan.max_phy_offset}; {counted(len(plan.steps), 'step')}"
+        print_verdict(words, Tone.BAD if plan.lost.records else Tone.GOOD)
+
+
 def print_repair(plan: RepairPlan, *, explain: bool) -> None:
     """Print the queues that lose messages, and the steps of the plan.
 
@@ -183,7 +192,7 @@ def _print_queues(queues: Sequence[QueueOutcome]) -> None:
         rows = [
             [queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.lost or None] for queue in queues
         ]
-        print_table(["TOPIC", "QUEUEID", "MINOFFSET", "MAXOFFSET", "LOST"], rows)
+        print_table(["TOPIC", "QUEUE", "MIN", "MAX", "LOST"], rows)
         print()
 
 

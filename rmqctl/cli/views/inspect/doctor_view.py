@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import print_line_of_text, text_width
+from rmqctl.cli.output.readable import readable
+from rmqctl.cli.output.render import is_terminal, print_line_of_text, print_next, print_toned, text_width
+from rmqctl.cli.output.tone import Tone
 from rmqctl.errors import outcome
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.doctor.next_start import start_to_json, starts_in_words
@@ -101,11 +104,13 @@ def print_page(found: Diagnosed, root: Path, target: str) -> None:
     what = "; ".join(filter(None, (f"{messages}, {log}", in_words(report.not_read))))
     if not causes:
         whole = "nothing wrong in what was looked at" if report.not_read else "healthy"
-        print_line_of_text(f"{whole}: {'; '.join((what, *assumed))}")
+        print_toned(f"{whole}: {'; '.join((what, *assumed))}", Tone.ATTENTION if report.not_read else Tone.GOOD)
         return
     broker = _broker(examination.broker_pid, root)
-    print_line_of_text(f"not healthy: {'; '.join(filter(None, (causes[0].code, diagnosis.cost, broker)))}")
-    print_line_of_text(f"next: {one_line(_first_commands(causes[0], target))}")
+    print_toned(f"not healthy: {'; '.join(filter(None, (causes[0].code, diagnosis.cost, broker)))}", Tone.BAD)
+    following = one_line(_first_commands(causes[0], target))
+    if not is_terminal(sys.stdout):  # where it is the last line
+        print_line_of_text(f"next: {following}")
     print()
     _field("store", f"{counted(len(causes), 'cause')}; {what}")
     _field("a start now", diagnosis.start)
@@ -118,6 +123,7 @@ def print_page(found: Diagnosed, root: Path, target: str) -> None:
     print()
     for line in (*_situation_in_words(situation, target), *assumed):
         print_line_of_text(line)
+    print_next(following)
 
 
 def _broker(pid: int | None, root: Path) -> str:
@@ -204,7 +210,7 @@ def _field(name: str, text: str, *, wrap: bool = True) -> None:
         print_line_of_text(head + text)
         return
     for line in textwrap.wrap(
-        printable(text),
+        readable(printable(text)) if is_terminal(sys.stdout) else printable(text),
         text_width(WIDTH),
         initial_indent=head,
         subsequent_indent=INDENT,

@@ -42,7 +42,7 @@ def print_space(document: Row, by: By) -> None:
             [shortened(one["group"]), _number(one["messages"]), size_text(one["bytes"]), one["deleteTime"]]
             for one in forecast["unread"][:LOSSES_SHOWN]
         ]
-        print_table(["GROUP", "MESSAGES", "BYTES", "AT"], _right(rows, 1, 2))
+        print_table(["GROUP", "MESSAGES", "BYTES", "AT"], rows)
 
 
 def _verdict(document: Row) -> str:
@@ -76,19 +76,19 @@ def _print_rows(document: Row, by: By) -> None:
             ]
             for row in document["groups"]
         ]
-        _print_cells(heads, cells, 1, 2, 4, 5)
+        _print_cells(heads, cells)
     elif by == "queue":
         cells = [[shortened(row["topic"]), row["queueId"], *_counts(row, whole)] for row in document["queues"]]
-        _print_cells(["TOPIC", "QUEUE", "MESSAGES", "BYTES", "SHARE"], cells, 1, 2, 3)
+        _print_cells(["TOPIC", "QUEUE", "MESSAGES", "BYTES", "SHARE"], cells)
     elif by in ("day", "hour"):
         cells = [[_when(row["time"], by), *_counts(row, whole)] for row in document[f"{by}s"]]
-        _print_cells([by.upper(), "MESSAGES", "BYTES", "SHARE"], cells, 1, 2)
+        _print_cells([by.upper(), "MESSAGES", "BYTES", "SHARE"], cells)
     else:
         cells = [
             [shortened(row["topic"]), *_counts(row, whole), row["bytesPerDay"] and size_text(row["bytesPerDay"])]
             for row in document["topics"]
         ]
-        _print_cells(["TOPIC", "MESSAGES", "BYTES", "SHARE", "A DAY"], cells, 1, 2, 4)
+        _print_cells(["TOPIC", "MESSAGES", "BYTES", "SHARE", "A DAY"], cells)
 
 
 def _counts(row: Row, whole: int) -> list[str]:
@@ -96,9 +96,9 @@ def _counts(row: Row, whole: int) -> list[str]:
     return [_number(row["messages"]), size_text(row["bytes"]), share]
 
 
-def _print_cells(heads: list[str], cells: list[list[Any]], *numbers: int) -> None:
+def _print_cells(heads: list[str], cells: list[list[Any]]) -> None:
     shown = cells[:ROWS_SHOWN] if len(cells) > ROWS_SHOWN + 1 else cells
-    print_table(heads, _right(shown, *numbers))
+    print_table(heads, shown)
     if len(shown) < len(cells):
         print_line_of_text(f"and {len(cells) - len(shown)} more: -o json has all of them")
 
@@ -168,12 +168,3 @@ def _bar(share: float) -> str:
 
 def _number(count: int) -> str:
     return f"{count:,}"
-
-
-def _right(rows: list[list[Any]], *columns: int) -> list[list[Any]]:
-    """Return the rows with these columns padded on the left."""
-    widths = {at: max((len(str(row[at] or "")) for row in rows), default=0) for at in columns}
-    return [
-        [str("" if cell is None else cell).rjust(widths[at]) if at in widths else cell for at, cell in enumerate(row)]
-        for row in rows
-    ]

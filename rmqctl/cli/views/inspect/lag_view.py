@@ -5,10 +5,12 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.cli.output.render import print_columns, print_document, print_rows
+from rmqctl.cli.output.render import print_columns, print_document, print_rows, print_verdict
+from rmqctl.cli.output.tone import Tone
 from rmqctl.errors import ExitCode, outcome
 from rmqctl.forensics.groups.document import document
 from rmqctl.format.timestamp import duration, rfc3339
+from rmqctl.store.read.consumers.consumer_groups import is_broker_group
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Cells = dict[str, "Callable[[Row], Any]"]
-NO_OFFSET = "none"
+NO_OFFSET, GROUPS_NAMED = "none", 4
 ENDS = ("group", "topic", "queueId", "minOffset", "maxOffset")
 OLDEST = ("oldestStoreTimestamp", "oldestStoreTime", "oldestAgeMs")
 KEYS = (*ENDS, "offset", "behind", *OLDEST, "outside", "popped")
@@ -60,6 +62,12 @@ def print_lag(report: LagReport, output: str) -> None:
         print_document("lag", document)
     elif output == "table":
         if document["groups"]:
+            behind = [row for row in document["groupTotals"] if row["behind"] and not is_broker_group(row["group"])]
+            named = ", ".join(f"{row['group']} {_behind(row)}" for row in behind[:GROUPS_NAMED])
+            more = f" and {len(behind) - GROUPS_NAMED} more" if len(behind) > GROUPS_NAMED else ""
+            print_verdict(
+                f"behind: {named}{more}" if behind else "no group is behind", Tone.ATTENTION if behind else Tone.GOOD
+            )
             print_columns(document["groupTotals"], group_cells())
             print()
             print_columns(document["groups"], queue_cells())

@@ -58,7 +58,7 @@ def print_unresolved(verdict: str, rows: list[Row]) -> None:
         "STORED": itemgetter("storeTime"),
         "DUE": lambda row: row["dueTime"] or "",
         "TOPIC": lambda row: row["realTopic"] or "",
-        "OFFSET": itemgetter("physicalOffset"),
+        "PHYSICALOFFSET": itemgetter("physicalOffset"),
         "UNIQ_KEY": lambda row: row["uniqueKey"] or "",
         "KEYS": lambda row: row["keys"] or "",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,17 +14,20 @@ from rmqctl.cli.output.render import (
     print_rows,
     print_table,
     print_toned,
+    print_verdict,
     remark,
 )
 from rmqctl.cli.output.tone import Tone, Toned
+from rmqctl.cli.shared.option_class import kept
 from rmqctl.errors import ExitCode, outcome
 from rmqctl.forensics.survey.not_read import in_words
 from rmqctl.logfile.system.remote_storage import root_text
-from rmqctl.text import counted
+from rmqctl.text import counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from rmqctl.forensics.finding import Finding
     from rmqctl.forensics.verify import VerifyReport
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -32,6 +36,7 @@ RESULTS = {
     ExitCode.FINDINGS: Toned("findings", Tone.BAD),
     ExitCode.PARTIAL: Toned("partly read", Tone.ATTENTION),
 }
+PLACES_NAMED = 4
 NOT_VERIFIED = Toned("not verified", Tone.BAD)
 
 
@@ -192,10 +197,24 @@ def _words_of_drop(end: int | None, messages: int, size: int) -> str:
 
 
 def _print_findings(report: VerifyReport) -> None:
-    if not report.findings:
-        print_toned(
-            "; ".join(filter(None, (f"level {report.level}: no findings", in_words(report.not_read)))), Tone.GOOD
-        )
+    findings, messages = report.findings, counted(report.summary.messages, "message")
+    if not findings:
+        whole = f"whole: {messages}" if is_terminal(sys.stdout) else ""
+        said = filter(None, (whole, f"level {report.level}: no findings", in_words(report.not_read)))
+        print_toned("; ".join(said), Tone.GOOD)
+        return
+    kinds = Counter[str]()
+    for finding in findings:
+        kinds[finding.code] += finding.count
+    first = findings[0]
+    where = "" if first.physical_offset is None else f" at {first.physical_offset}"
+    what = f"{kinds.total()} findings of {counted(len(kinds), 'kind')}" if kinds.total() > 1 else first.code + where
+    print_verdict(f"not whole: {what}; {messages}", Tone.BAD)
+    if is_terminal(sys.stdout) and not kept("verbose"):
+        rows = [[Toned(code, Tone.BAD), count, _places(code, findings)] for code, count in kinds.items()]
+        print_table(["CODE", "COUNT", "WHERE"], rows)
+        if len(findings) > len(kinds):
+            print_line_of_text("(-v shows each)")
         return
     rows = [
         [
@@ -206,6 +225,21 @@ def _print_findings(report: VerifyReport) -> None:
             finding.count if finding.count > 1 else None,
             finding.detail,
         ]
-        for finding in report.findings
+        for finding in findings
     ]
     print_table(["CODE", "FILE", "PHYSICALOFFSET", "AT BYTE", "COUNT", "DETAIL"], rows)
+
+
+def _places(code: str, findings: Sequence[Finding]) -> str:
+    """Say where the findings of a code are; of a single one, what it says."""
+    of_code = [finding for finding in findings if finding.code == code]
+    if len(of_code) == 1:
+        at = "" if of_code[0].physical_offset is None else f" at {of_code[0].physical_offset}"
+        return f"{of_code[0].path}{at}: {of_code[0].detail}"
+    counts = Counter[str]()
+    for finding in of_code:
+        counts[finding.topic or finding.path] += finding.count
+    queues = len({(finding.topic, finding.queue_id) for finding in of_code if finding.topic is not None})
+    named = ", ".join(f"{shortened(place)} {count:,}" for place, count in counts.most_common(PLACES_NAMED))
+    more = " ..." if len(counts) > PLACES_NAMED else ""
+    return f"{counted(queues, 'queue')} ({named}{more})" if queues else f"{named}{more}; first: {of_code[0].detail}"
