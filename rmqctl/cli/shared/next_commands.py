@@ -25,6 +25,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
         "bad-magic", "bad-size", "bad-length", "bad-body-crc", "bad-blank-size", "no-blank", "hole", "file-length",
         "dangling-unit", "abort", "checkpoint-missing", "checkpoint-length", "queue-database-differs",
     ),
+    "rmqctl heal STORE --dry-run": ("field-changed",),
     "rmqctl recover STORE --keep-going --dry-run": ("file-gap",),
     "rmqctl dump STORE --around OFFSET": (
         "bad-property-crc", "bad-physical-offset", "bad-queue-offset", "bad-entry", "torn-properties",
@@ -87,6 +88,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
         "start-loses", "log-tail-unclean", "queue-ahead", "checkpoint-wrong", "broker-died", "copied-live",
         "database-damaged", "queue-database-behind",
     ),
+    "rmqctl heal STORE --dry-run": ("fields-changed",),
     "rmqctl recover STORE --keep-going --dry-run": ("log-file-gone",),
     "rmqctl rebuild STORE queues --dry-run": (
         "log-head-gone", "queues-gone", "queue-gone", "queue-damaged", "queue-behind",

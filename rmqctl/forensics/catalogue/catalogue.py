@@ -55,6 +55,11 @@ CATALOGUE: dict[str, Explanation] = {
         "zstd) does, or the type is unknown: a bit of SYSFLAG changed. BODYCRC does not cover SYSFLAG.",
         _CLIENT,
     ),
+    "field-changed": Explanation(
+        "A field of the record that no checksum covers differs by one bit from what other records, its unit and its "
+        "index entries say. Brokers take it as it is.",
+        "`rmqctl heal STORE --yes` writes the bit back, and `undo` takes that back.",
+    ),
     "bad-queue-offset": Explanation(
         "The record's unit is at another place of its queue than QUEUEOFFSET says. Either a bit of the record changed "
         "(no checksum covers the field), or the broker had given a queue offset to a message that it then refused: it "

@@ -42,6 +42,7 @@ NAMED_CAUSES = {
     "bad-port": ("messages-rejected", True),
     "bad-compression": ("messages-rejected", True),
     "bad-queue-offset": ("record-misnumbered", True),
+    "field-changed": ("fields-changed", True),
     "bytes-behind-end": ("log-tail-unclean", True),
     "foreign-file": ("foreign-files", False),
     "bad-journal": ("journal-damaged", True),

@@ -202,6 +202,12 @@ CAUSES: dict[str, CauseKind] = {
         "Records have another queue offset than their place in the queue: {subjects}{places}",
         "The queue leads to all its messages, in order. Consumers see a wrong offset in these.",
     ),
+    "fields-changed": CauseKind(
+        "A bit of a record changed where no checksum covers it: {subjects}{places}",
+        "Brokers and `verify` take the record as it is, and consumers get it with a wrong time, host, count or flag. "
+        "The records beside it, its unit and its index entries show what was there.",
+        LIKELY,
+    ),
     "log-tail-unclean": CauseKind(
         "There are bytes after the end of the commit log: {subjects}{places}",
         "Old records there can become part of the log again when new messages are stored.",

@@ -28,6 +28,7 @@ from rmqctl.forensics.live_writer import verify_beside_writer
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.forensics.witness.diagnosis import CODES_OF_RECORDS, OFFERED_MAX
+from rmqctl.forensics.witness.uncovered import UncoveredFields, fields_of
 from rmqctl.format.message import Damage, Message
 from rmqctl.operations.doctor.surroundings import (
     audit_conf,
@@ -43,7 +44,7 @@ from rmqctl.operations.repair.recovery_plan import plan_recovery
 from rmqctl.store.config.file_sizes import conf_as_read
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
-from rmqctl.store.read.clock import ClockWatch, times_of
+from rmqctl.store.read.clock import ClockWatch
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index.tag_index import indexes_tags
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -52,7 +53,7 @@ from rmqctl.store.recovery.dledger_start import DLedgerRestart, plan_group_start
 from rmqctl.store.recovery.simulation import RestartSimulation, can_simulate, plan_restart, restarts_by_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rmqctl.forensics.audit.part_audit import CheckedRun
     from rmqctl.forensics.verify import VerifyReport
@@ -131,6 +132,7 @@ class Examiner:
         self._simulation: RestartSimulation | None = None
         self._renamed = RenamedFiles(store.commit_log.queue)
         self._clock = ClockWatch()
+        self._uncovered = UncoveredFields()
         self._level = LEVEL_ALL if store.path.reads_queues else LEVEL_LOG
         self._verification = Verification(store, self._level, threads, self._scan)
 
@@ -177,12 +179,26 @@ class Examiner:
             restart = replace(restart, refused=restart.refused or f"{refusing.path}: {refusing.detail}")
         pid, unread = self.store.lock_holder(), self._unread
         rejects_good = self._rejects_good(restart)
-        suspects = {one.physical_offset for one in findings if one.code in CODES_OF_RECORDS} - {None}
-        is_due = repairs.plain is not None and (report.summary.damages or 0 < len(suspects) <= OFFERED_MAX)
-        healing = offered(self.store, report.summary.records, self._threads) if is_due else None
+        healing = None if renamed or repairs.refused else self._healing(findings)
+        findings = (*findings, *self._changed_fields(healing))
         return Examination(
             report, findings, facts, restart, repairs, pid, self._wrong, by_version, unread, rejects_good, healing
         )
+
+    def _healing(self, findings: Sequence[Finding]) -> HealPlan | None:
+        suspects = {one.physical_offset for one in findings if one.code in CODES_OF_RECORDS} - {None}
+        report = self._verification.report
+        if report.summary.damages or 0 < len(suspects) <= OFFERED_MAX or self._uncovered.suspects():
+            return offered(self.store, report.summary.records, self._threads)
+        return None
+
+    def _changed_fields(self, healing: HealPlan | None) -> Iterator[Finding]:
+        suspects = self._uncovered.suspects() - {one.physical_offset for one in self._verification.report.findings}
+        for one in healing.healed if healing is not None else ():
+            if one.physical_offset in suspects:
+                path = self.store.commit_log.path_of(one.physical_offset)
+                detail = f"{one.source} ({', '.join(one.witnesses)})"
+                yield Finding("field-changed", path, one.physical_offset, detail, size=one.size)
 
     def _rejects_good(self, restart: RestartOutcome | None) -> bool:
         if restart is None or restart.end is None or not restart.lost.records or self._is_of_group:
@@ -219,14 +235,15 @@ class Examiner:
                 simulation = DLedgerRestart if self._is_of_group else RestartSimulation
                 self._simulation = simulation(self.store, self.profile, builder)
 
-        def take(columns: Columns) -> tuple[tuple[Numbers, Numbers], DispatchColumns | CheckedRun | None]:
-            return times_of(columns), builder.take(columns) if builder else None
+        def take(columns: Columns) -> tuple[Numbers, DispatchColumns | CheckedRun | None]:
+            return fields_of(columns), builder.take(columns) if builder else None
 
         for found in self.store.commit_log.scan_columns(summary, take, threads=self._threads):
             if isinstance(found, RecordRun):
-                times, result = found.result
+                fields, result = found.result
                 item: Blank | Damage | RecordRun = found._replace(result=result)
-                self._clock.hear(*times)
+                self._clock.hear(fields[0], fields[1])
+                self._uncovered.hear(fields)
             elif isinstance(found, Message):
                 item = RecordRun(found.physical_offset, found.size, 1, builder.of(found) if builder else None)
                 self._clock.hear([found.physical_offset], [found.store_timestamp])

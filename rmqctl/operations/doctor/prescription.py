@@ -230,7 +230,7 @@ class Prescriber:
         """
         command, then = self._of(group)
         healing = self._examination.healing
-        if healing is not None and (self._is_healed(group) or (command.startswith(REFILL) and "--yes" in command)):
+        if healing is not None and self._is_for_heal(group, command, healing):
             command, then = self._heal(healing)
         pid = self._examination.broker_pid or 0
         needs_store = command.startswith(NEED_STORE) or APPENDS in command
@@ -259,9 +259,6 @@ class Prescriber:
             command, then = COMMANDS[group.code]
             first = group.findings[0] if group.findings else None
             return command.format(**self._places(group, first)), then.format(code=self._code(group))
-        healing = self._examination.healing if group.code in OF_LOG else None
-        if healing is not None and len(healing.healed) == len(healing.outcomes):
-            return self._heal(healing)
         refused = self._examination.repairs.refused
         if group.code == "broker-died" and self._examination.facts.in_rocksdb and self._examination.facts.is_healed:
             return f"rmqctl recover {self._target} --dry-run", FILLED_BY_START
@@ -283,7 +280,8 @@ class Prescriber:
         if self._examination.rejects_good:  # which a repair by these rules would remove
             return f"rmqctl recover {self._target}{self._options} --dry-run", SETTING_FIRST
         caution = OTHER_TAGS if group.code == "queue-with-other-tags" else ""
-        others = f" {healing.offer}: do that first." if healing is not None else ""
+        healing = self._examination.healing
+        others = f" {healing.offer}: do that first." if healing is not None and group.code in OF_LOG else ""
         then = caution + self._reason + _after(self._plan) + self._other + others
         return f"rmqctl recover {self._target}{self._options} {'--dry-run' if self._plan.fewer else '--yes'}", then
 
@@ -295,10 +293,13 @@ class Prescriber:
         )
         return f"rmqctl heal {self._target} --dry-run", then
 
-    def _is_healed(self, group: Group) -> bool:
-        """Return whether `heal` brings back every record of a cause."""
-        healing = self._examination.healing
-        healed = {one.physical_offset for one in healing.healed} if healing is not None else set()
+    def _is_for_heal(self, group: Group, command: str, healing: HealPlan) -> bool:
+        """Return whether `heal` comes first, or is the whole cure of a cause."""
+        if command.startswith(REFILL) and "--yes" in command:
+            return True
+        if group.code in OF_LOG and group.code not in COMMANDS and len(healing.healed) == len(healing.outcomes):
+            return True
+        healed = {one.physical_offset for one in healing.healed}
         return bool(group.findings) and all(one.physical_offset in healed for one in group.findings)
 
     def _stop(self, pid: int) -> tuple[str, str]:

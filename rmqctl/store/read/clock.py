@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from rmqctl.format.columns import Numbers
     from rmqctl.format.cq_unit import CqUnit
-    from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.consume_queue import UnitQueue
 
@@ -101,11 +100,6 @@ def _falls(
             first, before, at, following = (int(time) for time in times[number - 2 : number + 2])
             if max(at, following) < before - FALL_MS and at < first - FALL_MS:
                 yield ClockFall(int(offsets[number]), before, at)
-
-
-def times_of(columns: Columns) -> tuple[Numbers, Numbers]:
-    """Return the physical offsets and the store times of a record run."""
-    return columns.rows["position"] + columns.physical_offset, columns.rows["store_timestamp"].copy()
 
 
 class LogClock:

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from rmqctl.forensics.doctor.next_start import starts_in_words
+from rmqctl.format.message import HEADS, Message
 from rmqctl.format.profile import PROFILES, Profile, profile_of
+from rmqctl.operations.doctor.diagnosis import diagnose
 from rmqctl.operations.doctor.examination import Examination, Examiner
 from rmqctl.store.read.commit_log import CommitLog
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.version_guess import guess_profile
+from tests.support.file_edits import flip_bits
 
 Golden = Callable[[str], Path]
 
@@ -43,6 +46,19 @@ def test_the_start_is_the_one_that_recover_simulates(golden: Golden) -> None:
     assert found.restart is not None
     assert found.repairs.plain is not None
     assert found.restart == found.repairs.plain.restart
+
+
+@pytest.mark.parametrize(("field", "byte", "bit"), [("SYSFLAG", 0, 6), ("STOREHOST", 1, 0), ("RECONSUMETIMES", 0, 7)])
+def test_a_changed_bit_that_brokers_cannot_see(field: str, byte: int, bit: int, golden: Golden) -> None:
+    root = golden("497-basic")
+    messages = [item for item in ReadOnlyStore(root).commit_log.scan() if isinstance(item, Message)]
+    at = messages[40].physical_offset
+    flip_bits(root / "commitlog" / "00000000000000000000", at + HEADS[0].offset(field) + byte, 1 << bit)
+    found = examine(root)
+    assert [(one.code, one.physical_offset) for one in found.findings if not one.code.startswith("index-")] == [
+        ("field-changed", at)
+    ]
+    assert diagnose(found, "STORE").causes[0].next_command == "rmqctl heal STORE --yes"
 
 
 def test_a_start_beside_a_queue_file_off_its_grid_is_simulated(golden: Golden) -> None:
