@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.audit.databases.queue_database import audit_queue_database
+from rmqctl.forensics.audit.databases.queue_database import audit_queue_database, database_has
 from rmqctl.format.profile import start_rules
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
@@ -76,7 +76,8 @@ def refilled(
         return replace(plan, steps=tuple(of_index) if is_indexed else ())
     if not changes_log and store.path.is_refilled and not (in_both and steps):
         return replace(plan, steps=())
-    if in_both and not (steps or is_wrong):
+    only_queues = all(isinstance(step.action, RebuildQueue) for step in steps) and not store.is_only_database_unreadable
+    if in_both and only_queues and database_has(store, plan.queues, plan.queues_to_rebuild):
         return plan
     check_reads_all(store, profile)
     _check_keeps_all(store, steps, plan, profile)

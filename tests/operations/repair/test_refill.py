@@ -102,6 +102,24 @@ def test_a_whole_database_stays(golden: Golden, rmqctl: Rmqctl) -> None:
     assert rmqctl("append", root, "--topic", "orders", "--body", "x").code == 13
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"), [("550-combined-samedir", "consumequeue"), ("550-combined-separate", "consumequeue_rocksdb")]
+)
+@pytest.mark.parametrize("damage", ["unit", "gone"])
+def test_a_damaged_queue_file_leaves_the_whole_database(
+    name: str, folder: str, damage: str, golden: Golden, rmqctl: Rmqctl
+) -> None:
+    root = golden(name)
+    queues, database = tree_hash(root / "consumequeue"), tree_hash(root / folder)
+    if damage == "unit":
+        write_at(root / "consumequeue/OrderPaid/0/00000000000000000000", 11, b"\1")
+    else:
+        shutil.rmtree(root / "consumequeue/OrderPaid")
+    assert rmqctl("recover", root, "--yes").code == 3
+    assert (tree_hash(root / "consumequeue"), tree_hash(root / folder)) == (queues, database)
+    assert rmqctl("doctor", root).code == 0
+
+
 def test_what_is_left_of_a_database_is_no_store_with_queues_in_files(golden: Golden, rmqctl: Rmqctl) -> None:
     root = golden(KILLED)
     for file in (root / "consumequeue").iterdir():

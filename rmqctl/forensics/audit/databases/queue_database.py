@@ -17,9 +17,11 @@ from rmqctl.store.config.store_path import CONSUMEQUEUE, Layout
 from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
+    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovery.data_loss import QueueOutcome
     from rmqctl.store.rocksdb.queue_files import QueueFiles
 
 DIFFERS = "queue-database-differs"  # the code of a Finding
@@ -63,3 +65,26 @@ def _compared(store: ReadOnlyStore, queue: ConsumeQueue, database: QueueFiles | 
         what = f"{count} of {max(high, end) - low} units are not the same in RocksDB, which ends at {end}, as in "
         detail = f"{what}{CONSUMEQUEUE}/, which ends at {high}; the first at queue offset {first}"
         yield Finding(DIFFERS, path, None, detail, topic=key[0], queue_id=key[1], queue_offset=first, count=count)
+
+
+def database_has(store: ReadOnlyStore, queues: Iterable[QueueOutcome], lost: Collection[QueueKey]) -> bool:
+    """Return whether the database has the `lost` queues, and else what files have.
+
+    Raises OSError.
+    """
+    if any((one.topic, one.queue_id) not in lost for one in audit_queue_database(store)):
+        return False
+    return all(_has(store, queue) for queue in queues if (queue.topic, queue.queue_id) in lost)
+
+
+def _has(store: ReadOnlyStore, queue: QueueOutcome) -> bool:
+    place, database, first = (queue.topic, queue.queue_id), store.path.queue_database, queue.min_offset
+    if database is None or database.end(*place) != queue.max_offset:
+        return False
+    for number, (at, size, _) in enumerate(CQ_UNIT.struct.iter_unpack(database.units(*place, first, queue.max_offset))):
+        message = store.commit_log.message_at(at)
+        if message is None or (message.topic, message.queue_id) != place:
+            return False
+        if (message.queue_offset, message.size) != (first + number, size):
+            return False
+    return True
