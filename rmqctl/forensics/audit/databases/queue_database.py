@@ -1,7 +1,9 @@
 """Compare the queues in files with those in RocksDB, in a store with both.
 
 A broker reads those in RocksDB with combineCQPreferCQType=defaultRocksDB. Then, it does not start if a queue ends
-elsewhere there than in files, or it serves only what the database has (the real 5.5.0).
+elsewhere there than in files, or it serves only what the database has, from its row `min` on (the real 5.5.0). A start
+compares them before its own writer of the database is done: on a busy machine, it can refuse, or leave a `min` that
+hides all.
 """
 
 from __future__ import annotations
@@ -53,17 +55,18 @@ def _compared(store: ReadOnlyStore, queue: ConsumeQueue, database: QueueFiles | 
     key, width = (queue.topic, queue.queue_id), _WITHOUT_TAGS if store.extensions else CQ_UNIT.size
     low, high = queue.min_and_max(store.commit_log.min_offset)
     end = database.end(*key) if database is not None else 0
+    _, begin = (database.said_min(*key) if database is not None else None) or (0, 0)
     count, first = max(end - high, 0), high
     for at, data in queue.blocks(low, high):
         units = len(data) // CQ_UNIT.size
         in_database = database.units(*key, at, at + units) if database is not None else bytes(len(data))
         ours, theirs = (np.frombuffer(raw, np.uint8).reshape(units, -1)[:, :width] for raw in (data, in_database))
-        differ = np.flatnonzero((ours != theirs).any(axis=1))
+        differ = np.flatnonzero((ours != theirs).any(axis=1) | (np.arange(at, at + units) < begin))
         if len(differ):
             count, first = count + len(differ), min(first, at + int(differ[0]))
     if count:
-        what = f"{count} of {max(high, end) - low} units are not the same in RocksDB, which ends at {end}, as in "
-        detail = f"{what}{CONSUMEQUEUE}/, which ends at {high}; the first at queue offset {first}"
+        what = f"{count} of {max(high, end) - low} units are not the same in RocksDB, which has {begin} to {end},"
+        detail = f"{what} as in {CONSUMEQUEUE}/, which ends at {high}; the first at queue offset {first}"
         yield Finding(DIFFERS, path, None, detail, topic=key[0], queue_id=key[1], queue_offset=first, count=count)
 
 
@@ -80,6 +83,8 @@ def database_has(store: ReadOnlyStore, queues: Iterable[QueueOutcome], lost: Col
 def _has(store: ReadOnlyStore, queue: QueueOutcome) -> bool:
     place, database, first = (queue.topic, queue.queue_id), store.path.queue_database, queue.min_offset
     if database is None or database.end(*place) != queue.max_offset:
+        return False
+    if (database.said_min(*place) or (0, 0))[1] > first:
         return False
     for number, (at, size, _) in enumerate(CQ_UNIT.struct.iter_unpack(database.units(*place, first, queue.max_offset))):
         message = store.commit_log.message_at(at)

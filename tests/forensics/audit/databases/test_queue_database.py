@@ -56,6 +56,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], list[tuple[str, str | None, int
         lambda one: change_database(one, "offset", {offset_row(TOPIC, 1, 0)[0]: None}),
         [("0", TOPIC, 0, 22)],
     ),
+    "messages are hidden": (
+        lambda one: change_database(one, "offset", dict([offset_row(TOPIC, 1, 5, "min")])),
+        [("0", TOPIC, 0, 5)],
+    ),
     "only light topics are written twice": (of_light_topics, []),
 }
 
