@@ -10,6 +10,7 @@ _: Any = None
 _.to_arrow
 
 # the template of report reads it
+_.further
 _.lag_unknown
 
 # click calls these

@@ -33,7 +33,7 @@ def duration(milliseconds: int) -> str:
         return f"{milliseconds} ms"
     if milliseconds < _MINUTE:
         return f"{milliseconds / _SECOND:.1f} s"
-    for large, unit, small, smaller in ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min")):
-        if milliseconds >= large:
-            return f"{milliseconds // large} {unit} {milliseconds % large // small} {smaller}"
-    return f"{milliseconds // _MINUTE} min {milliseconds % _MINUTE // _SECOND} s"
+    units = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", _SECOND, "s"))
+    large, unit, small, smaller = next(one for one in units if milliseconds >= one[0])
+    rest = milliseconds % large // small
+    return f"{milliseconds // large} {unit}" + (f" {rest} {smaller}" if rest else "")

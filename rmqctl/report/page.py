@@ -6,15 +6,18 @@ written: Jinja2 escapes them, and `safe` replaces what is not shown as it is wri
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 import rmqctl
 from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.report.log_map import CELLS
 from rmqctl.report.sequence import arrows
-from rmqctl.report.timeline import DELAY_NAMES, OTHERS, moment
+from rmqctl.report.timeline import DELAY_MARKS, moment
 from rmqctl.text import counted, size_text
 
 if TYPE_CHECKING:
@@ -23,17 +26,18 @@ if TYPE_CHECKING:
     from rmqctl.format.columns import Numbers
     from rmqctl.report.section import Section
     from rmqctl.report.sequence import Arrow
-    from rmqctl.report.timeline import Timeline
+    from rmqctl.report.timeline import Mark, Timeline
 
 Row = dict[str, Any]
 TEXT_MAX = 4000  # characters of a text
 NAME_MAX = 127  # of a name in a table
-LABEL_MAX = 46  # of a name or a step in a diagram
+LABEL_MAX = 30  # of a name or a step in a diagram, or at the head of a wide table
 ROWS_MAX = 30
 CAUSES_MAX = 20
 EVIDENCE_MAX = 6  # findings of a cause
 LINES_MAX = 20  # of a command
 ARROWS_MAX = 100
+_CODE = re.compile("`([^`<>]+)`")
 
 
 class Column(NamedTuple):
@@ -41,22 +45,23 @@ class Column(NamedTuple):
 
     at: int  # its place from the left
     lines: list[str]  # that hovering shows
-    parts: list[tuple[float, float, int]]  # from where, how high, in percent, and the number of the colour
+    parts: list[tuple[float, float, str]]  # from where, how high, in percent, and the mark
 
 
 class Chart(NamedTuple):
     """A chart of stacked columns."""
 
     what: str
-    names: list[str]  # of the parts of a column, from below
+    legend: list[Mark]  # of the parts of a column, from below
     columns: list[Column]
     most: str  # what a column of the full height has
-    table: list[tuple[str, list[str]]]  # the same in words: when each column begins, and its counts by `names`
+    table: list[tuple[str, list[str]]]  # the same in words: when each column begins, and its counts by `legend`
 
 
 class Diagram(NamedTuple):
     """A sequence diagram: its participants from left to right, and its arrows."""
 
+    key: str
     verdict: str
     names: list[str]
     arrows: list[Arrow]
@@ -108,11 +113,12 @@ class Overview:
 def page(
     sections: Sequence[Section], overview: Overview | None, trace: Row | None, safe: Callable[[str], str]
 ) -> bytes:
-    """Return the page as HTML. `trace` is the document of `rmqctl trace`.
+    """Return the page as HTML. `trace` is the document of `rmqctl trace`, and `key`.
 
     Raises ImportError if Jinja2 is not installed.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup, escape
 
     def shown(value: object) -> object:
         return safe(_cut(value, TEXT_MAX)) if type(value) is str else value
@@ -133,6 +139,7 @@ def page(
         "moment": moment,
         "age": duration,
         "percent": _percent,
+        "prose": lambda text: Markup(_CODE.sub(r"<code>\1</code>", str(escape(shown(text))))),  # noqa: S704 -- escaped
     }
     text = environment.get_template("page.html.j2").render(
         sections=sections,
@@ -142,7 +149,6 @@ def page(
         verdict=verdict,
         counted=counted,
         CELLS=CELLS,
-        OTHERS=OTHERS,
         ROWS_MAX=ROWS_MAX,
         CAUSES_MAX=CAUSES_MAX,
         EVIDENCE_MAX=EVIDENCE_MAX,
@@ -157,7 +163,8 @@ def verdict(section: Section) -> str:
     """Say in one line whether a store is healthy."""
     causes, cost = section.diagnosis.causes, section.diagnosis.cost
     if causes:
-        return "; ".join(filter(None, (f"Not healthy: {causes[0].code}", cost)))
+        said = causes[0].summary
+        return "; ".join(filter(None, (f"Not healthy: {said[:1].lower()}{said[1:]}", cost)))
     whole = "Nothing wrong in what was looked at" if section.doctor["notLookedAt"] else "Healthy"
     newest = section.space["lastStoreTimestamp"]
     since = f", the newest of {moment(newest)}" if newest is not None else ""
@@ -168,28 +175,30 @@ def verdict(section: Section) -> str:
 
 def charts(timeline: Timeline) -> Iterator[Chart]:
     """Yield the charts of messages and bytes, and of the time until storing."""
-    for what, names, counts, words in (
-        ("messages by topic", timeline.names, timeline.messages, _number),
-        ("bytes by topic", timeline.names, timeline.bytes, size_text),
-        ("messages by store time minus born time", [*DELAY_NAMES], timeline.delays, _number),
+    for what, marks, table_of, words in (
+        ("messages by topic", timeline.marks, timeline.messages, _number),
+        ("bytes by topic", timeline.marks, timeline.bytes, size_text),
+        ("messages by store time minus born time", DELAY_MARKS, timeline.delays, _number),
     ):
+        used = np.flatnonzero(table_of.any(axis=0))
+        counts, legend = table_of[:, used], [marks[number] for number in used.tolist()]
         most = int(counts.sum(axis=1).max()) or 1
-        columns = [_column(timeline.shown(at), names, at, row, most, words) for at, row in enumerate(counts)]
+        columns = [_column(timeline.shown(at), legend, at, row, most, words) for at, row in enumerate(counts)]
         table = [
             (timeline.shown(at), [words(count) if count else "" for count in row.tolist()])
             for at, row in enumerate(counts)
             if row.any()
         ]
-        yield Chart(what, names, columns, words(most), table)
+        yield Chart(what, legend, columns, words(most), table)
 
 
-def _column(when: str, names: list[str], at: int, row: Numbers, most: int, words: Callable[[int], str]) -> Column:
+def _column(when: str, legend: list[Mark], at: int, row: Numbers, most: int, words: Callable[[int], str]) -> Column:
     parts, said, below = [], [], 0.0
-    for number, (name, count) in enumerate(zip(names, row.tolist(), strict=True)):
+    for (kind, name), count in zip(legend, row.tolist(), strict=True):
         if count:
             height = 100 * count / most
             below += height
-            parts.append((round(100 - below, 2), round(height, 2), 8 if name == OTHERS else number))
+            parts.append((round(100 - below, 2), round(height, 2), kind))
             said.append(f"{_cut(name, NAME_MAX)} {words(count)}")
     return Column(at, [f"{when}: {words(int(row.sum()))}", *said], parts)
 
@@ -197,7 +206,7 @@ def _column(when: str, names: list[str], at: int, row: Numbers, most: int, words
 def _diagram(trace: Row) -> Diagram:
     found = list(arrows(trace))
     names = dict.fromkeys(name for one in found[:ARROWS_MAX] for name in (one.begin, one.end))
-    return Diagram(trace["verdict"], list(names), found[:ARROWS_MAX], max(len(found) - ARROWS_MAX, 0))
+    return Diagram(trace["key"], trace["verdict"], list(names), found[:ARROWS_MAX], max(len(found) - ARROWS_MAX, 0))
 
 
 def _number(count: int) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from rmqctl.operations.doctor.diagnosis import Diagnosis
-    from rmqctl.report.log_map import Bar
+    from rmqctl.report.log_map import Bar, Kind
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
@@ -34,9 +34,19 @@ class Section(NamedTuple):
     bars: list[Bar]
     timeline: Timeline | None  # None: no message
     totals: list[Row]  # groupTotals of `lag`, most behind first, without the broker's own groups
-    queues: list[Row]  # groups of `lag`, in the same order
+    queues: list[Row]  # groups of `lag` that are not at the end of the queue, in the same order
     lag_unknown: str  # why `totals` and `queues` are empty, or ""
     incomplete: bool  # a part of the store could not be read
+
+    @property
+    def kinds(self) -> set[Kind]:
+        """What the map of the log shows."""
+        return {kind for bar in self.bars for kind, size in bar.sizes.items() if size}
+
+    @property
+    def further(self) -> set[str]:
+        """The keys of `totals` that are not 0 in all groups."""
+        return {key for row in self.totals for key, value in row.items() if value}
 
 
 class Gathering:
@@ -88,7 +98,7 @@ class Gathering:
             self._map.bars,
             timeline_of(groups, topics, shown, self.log.delays, self._step),
             _by_lag(lag["groupTotals"]),
-            _by_lag(lag["groups"]),
+            [row for row in _by_lag(lag["groups"]) if row["behind"] != 0 or row["outside"]],
             unknown,
             bool(store.partly_read or self.log.summary.incomplete or unknown),
         )

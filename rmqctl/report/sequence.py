@@ -20,6 +20,7 @@ class Arrow(NamedTuple):
     begin: str
     end: str
     text: str
+    place: str  # the queue and what is odd there
     is_dashed: bool  # nothing arrived, or it is the state of a group
 
 
@@ -33,10 +34,10 @@ def arrows(document: Row) -> Iterator[Arrow]:
         replaced = f", placeholder: {row['placeholder']}" if row["placeholder"] else ""
         damage = f", {row['damage']}" if row["damage"] else replaced
         is_dashed = row["reachable"] is False or bool(row["damage"])
-        yield Arrow(_source(row), row["topic"], f"{row['kind']}{after} ({_place(row)}{damage})", is_dashed)
+        yield Arrow(_source(row), row["topic"], f"{row['kind']}{after}", f"{_place(row)}{damage}", is_dashed)
     for row in document["groups"]:
         behind = f", {row['behind']} before it" if row["behind"] else ""
-        yield Arrow(row["topic"], row["group"], f"{row['state']} ({_place(row)}{behind})", is_dashed=True)
+        yield Arrow(row["topic"], row["group"], row["state"], f"{_place(row)}{behind}", is_dashed=True)
 
 
 def _place(row: Row) -> str:

@@ -16,10 +16,18 @@ if TYPE_CHECKING:
 
 COLUMNS_MAX = 96
 TOPICS_SHOWN = 7
-OTHERS = "all other topics"
-DELAY_NAMES = "stored before it was born", "under 10 ms", "under 100 ms", "under 1 s", "under 10 s", "10 s and more"
+Mark = tuple[str, str]  # a class of the page's style, and what it stands for
+OTHERS = "c8", "all other topics"
+DELAY_MARKS: list[Mark] = [
+    ("c8", "below 0: clocks differ"),
+    ("c2", "under 10 ms"),
+    ("c5", "under 100 ms"),
+    ("c4", "under 1 s"),
+    ("c1", "under 10 s"),
+    ("c6", "10 s and more"),
+]
 _DAY_MS = 86_400_000
-SECONDS_END = len("2026-11-21T09:15:16")
+DATE_END, SECONDS_END = len("2026-11-21 "), len("2026-11-21T09:15:16")
 SECONDS = 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200
 STEPS = [int(1000 * seconds) for seconds in SECONDS]
 
@@ -27,21 +35,27 @@ STEPS = [int(1000 * seconds) for seconds in SECONDS]
 class Timeline(NamedTuple):
     """Counts of messages and bytes in `COLUMNS_MAX` intervals at most.
 
-    Each array has a row for each interval. The columns are the topics of `names`, the largest first; the last one is
-    all others, if there are any.
+    Each array has a row for each interval. The columns are the topics of `marks`, the largest first; the last one is
+    OTHERS, if there are any.
     """
 
     begin_ms: int
     step_ms: int
-    names: list[str]
+    marks: list[Mark]
     messages: Numbers  # int64
     bytes: Numbers  # int64
-    delays: Numbers  # int64, messages; the columns are DELAY_NAMES
+    delays: Numbers  # int64, messages; the columns are DELAY_MARKS
     undated: int  # messages with a store time before 1970 or after 2100, which are left out
 
     def shown(self, at: int) -> str:
         """Return when the interval `at` begins, with ms if it is shorter than a second."""
         return moment(self.begin_ms + at * self.step_ms, SECONDS_END if self.step_ms % 1000 == 0 else None)
+
+    @property
+    def end(self) -> str:
+        """When the last interval ends; without the date if that is the one of the first."""
+        first, last = self.shown(0), self.shown(len(self.messages))
+        return last[DATE_END:] if last[:DATE_END] == first[:DATE_END] else last
 
 
 def moment(ms: int, end: int | None = SECONDS_END) -> str:
@@ -85,17 +99,18 @@ def timeline_of(
     times = dated["timestamp"]
     step = max(step_of(int(times.min()), int(times.max())), least_ms)
     begin = int(times.min()) // step * step
-    names = [topics[number] for number in np.argsort(shown, kind="stable")[:TOPICS_SHOWN]]
-    names += [OTHERS] if len(topics) > len(names) else []
+    largest = np.argsort(shown, kind="stable")[:TOPICS_SHOWN].tolist()
+    marks = [(f"c{at}", topics[number]) for at, number in enumerate(largest)]
+    marks += [OTHERS] if len(topics) > len(marks) else []
     count = int(times.max() - begin) // step + 1
     messages, size = (
-        _table((times - begin) // step, shown[dated["topic"]], dated[field], (count, len(names)))
+        _table((times - begin) // step, shown[dated["topic"]], dated[field], (count, len(marks)))
         for field in ("messages", "bytes")
     )
     keys = np.array(list(delays), np.int64)
     classes = len(DELAYS) + 1
     of_delay = _table((keys // classes - begin) // step, keys % classes, [*delays.values()], (count, classes))
-    return Timeline(begin, step, names, messages, size, of_delay, undated)
+    return Timeline(begin, step, marks, messages, size, of_delay, undated)
 
 
 def _table(rows: Numbers, columns: Numbers, counts: Any, shape: tuple[int, int]) -> Numbers:

@@ -86,7 +86,7 @@ def command(
     check_places([log for store in opened for log in store.path.commitlogs], {"--to": to})
     names = [str(store) for store in stores]
     sections = [_section(store, shown, profile, threads) for store, shown in zip(opened, stores, strict=True)]
-    trace = None if question is None else document(traced(opened, question, threads), names)
+    trace = None if question is None else document(traced(opened, question, threads), names) | {"key": key}
     overview = Overview()
     for number, section in enumerate(sections, 1):
         overview.add(section, f"#store{number}")

@@ -156,7 +156,8 @@ def print_diagram(document: Row) -> None:
     """
     names: dict[str, str] = {}
     lines = [
-        f"{_alias(one.begin, names)}{'-->>' if one.is_dashed else '->>'}{_alias(one.end, names)}: {_text(one.text)}"
+        f"{_alias(one.begin, names)}{'-->>' if one.is_dashed else '->>'}{_alias(one.end, names)}: "
+        f"{_text(f'{one.text} ({one.place})')}"
         for one in arrows(document)
     ]
     print_line_of_text("sequenceDiagram")
