@@ -41,7 +41,8 @@ def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
     never, again = left_and_repeated(waiting, to_come(store, start))
     if never:
         first = never[0]
-        missing = [name for name in (TIMER_LOG, TIMER_WHEEL) if _is_missing(store, name) and not start.in_database]
+        entries = [store.storage.entry(store.path.root / name) for name in (TIMER_LOG, TIMER_WHEEL)]
+        missing = [entry.name for entry in entries if entry.kind is Kind.MISSING and not start.in_database]
         of_files = start.stuck or (
             f"timercheck says that the timer has delivered all up to {rfc3339(start.check.last_read_time_ms)}, and has "
             f"read its queue up to {start.check.last_timer_queue_offset}"
@@ -63,7 +64,3 @@ def audit_timers(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
     if again > 0:
         detail = f"{counted(again, 'message')} of the timer would be delivered again"
         yield Finding(REPEATED, TIMER_CHECK_PATH, None, detail, topic=TIMER_TOPIC, queue_id=0, count=again)
-
-
-def _is_missing(store: ReadOnlyStore, name: str) -> bool:
-    return store.storage.entry(store.path.root / name).kind is Kind.MISSING

@@ -33,7 +33,7 @@ KEPT_UNITS = frozenset({"unit-mismatch", "unit-size", "unit-tags-code", "unit-or
 
 def is_blocking(restart: RestartOutcome, group: Group) -> bool:
     """Return whether the cause is why the start fails."""
-    why = restart.refused or restart.hangs
+    why = restart.problem
     if why is None or group.code == "disk-full":
         return False
     if group.code == "broker-conf-wrong":
@@ -156,7 +156,7 @@ def _deleted(restart: RestartOutcome) -> tuple[str, ...]:
 
 def starts_in_words(starts: Sequence[tuple[tuple[str, ...], RestartOutcome]]) -> str:
     """Say in one line which versions do what; `starts` come from `grouped_starts`."""
-    started = [restart for _, restart in starts if restart.refused is None and restart.hangs is None]
+    started = [restart for _, restart in starts if restart.problem is None]
     differ = len({_served(restart) for restart in started}) > 1
     return "; ".join(
         f"{_ranges(versions)} {_start_in_words(restart, is_one=len(versions) == 1, says_served=differ)}"

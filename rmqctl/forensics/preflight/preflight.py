@@ -131,7 +131,7 @@ def preflight(
     scan = _Scan(seen, version)
     restart = scan.run(seen, threads)
     restart = replace(restart, refused=restart.refused or _refused_part(seen, version))
-    gets_ready = restart.refused is None and restart.hangs is None
+    gets_ready = restart.problem is None
     problems = [
         *_of_start(restart, version),
         *_of_records(scan.unknown, version),

@@ -82,7 +82,7 @@ def diagnose(examination: Examination, target: str, options: str = "") -> Diagno
     restart = examination.restart
     blocking = [group for group in groups if restart is not None and is_blocking(restart, group)]
     is_stopped = examination.broker_pid is None
-    if restart is not None and (restart.refused or restart.hangs) and not groups and is_stopped:
+    if restart is not None and restart.problem and not groups and is_stopped:
         groups = [Group("start-refused")]
     elif restart is not None and restart.lost.records and (examination.rejects_good or not groups):
         groups.append(Group("start-loses"))
@@ -151,7 +151,7 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
     kind = CAUSES[group.code]
     command, then = prescriber.of(group)
     restart = examination.restart
-    failure = (restart.refused or restart.hangs or "") if restart is not None else ""
+    failure = (restart.problem or "") if restart is not None else ""
     if group.code == "broker-runs":
         failure = process_in_words(examination.broker_pid or 0)
     if group.code == "queue-database-behind":

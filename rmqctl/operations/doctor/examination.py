@@ -317,7 +317,7 @@ class Examiner:
 
 def _is_troubled(restart: RestartOutcome | None) -> bool:
     """Return whether a start fails, never ends, or loses messages."""
-    return restart is not None and bool(restart.refused or restart.hangs or restart.lost.records)
+    return restart is not None and bool(restart.problem or restart.lost.records)
 
 
 def _still_missed(

@@ -5,11 +5,11 @@ Records are read one by one, because their number of messages is in the properti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqctl.operations.rebuild.built_queue import QueueCounts, close_built
+from rmqctl.operations.rebuild.built_queue import BuiltBatchQueue, QueueCounts
 from rmqctl.store.dispatch.units import batch_units, have_units
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 
@@ -20,21 +20,6 @@ if TYPE_CHECKING:
     from rmqctl.operations.rebuild.repaired_log import RepairedLog
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
-    from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
-
-
-class BuiltBatchQueue(NamedTuple):
-    """A batch consume queue that is being rebuilt.
-
-    Without a `writer`, its units are only counted.
-    """
-
-    counts: QueueCounts
-    writer: BatchConsumeQueueWriter | None
-
-    def finish(self) -> None:
-        """Close the files."""
-        close_built(self.writer, self.counts)
 
 
 class BatchQueueBuilder:

@@ -5,7 +5,7 @@ Its units are compared with those of the existing queue, and with a writer also 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -89,7 +89,7 @@ class BuiltQueue:
     of a unit with an address in it, the tagsCode there is compared. Methods raise OSError.
     """
 
-    __slots__ = ("_before", "_extension", "_kept", "_log", "_writer", "counts")
+    __slots__ = ("_before", "_extension", "_kept", "_log", "counts", "writer")
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class BuiltQueue:
         self._log = log
         self._before = before
         self._extension = extension
-        self._writer = writer
+        self.writer = writer
         self._kept = kept
 
     def put(self, units: Rows, store_timestamps: Numbers) -> None:
@@ -121,25 +121,31 @@ class BuiltQueue:
             if same < len(old):
                 elsewhere = old["physicalOffset"] != new["physicalOffset"]
                 counts.moved += int(np.count_nonzero(lead_into(old, self._log) & elsewhere))
-        if self._writer is not None:
-            units = self._writer.append(start, units, store_timestamps)
+        if self.writer is not None:
+            units = self.writer.append(start, units, store_timestamps)
             counts.crc = zlib_ng.crc32(units.view(np.uint8), counts.crc)
         counts.add(units, start + len(units), int(store_timestamps[-1]))
 
-    def finish(self) -> None:
-        """Close the files."""
-        close_built(self._writer, self.counts)
+
+class BuiltBatchQueue(NamedTuple):
+    """A batch consume queue that is being rebuilt.
+
+    Without a `writer`, its units are only counted.
+    """
+
+    counts: QueueCounts
+    writer: BatchConsumeQueueWriter | None
 
 
-def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter | None, counts: QueueCounts) -> None:
+def close_built(queue: BuiltQueue | BuiltBatchQueue) -> None:
     """Close the files of a rebuilt queue, if any were written.
 
     The mtime of the last one becomes the store time of the queue's last message. Raises OSError.
     """
-    if writer is not None:
-        if writer.queue.last is not None:
-            writer.queue.last.set_modified(counts.store_timestamp)
-        writer.close()
+    if queue.writer is not None:
+        if queue.writer.queue.last is not None:
+            queue.writer.queue.last.set_modified(queue.counts.store_timestamp)
+        queue.writer.close()
 
 
 def slots_of(queue: UnitQueue | None, start: int, end: int) -> Iterator[tuple[int, Rows]]:

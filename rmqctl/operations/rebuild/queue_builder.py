@@ -14,7 +14,7 @@ import numpy as np
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, PLACES_MAX
 from rmqctl.kernels.cq_unit_build import DISORDERED, DONE, LEFT_OUT, MULTI, PLACE_STATES, PLAIN, UNKNOWN, place
-from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, count_leading
+from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, close_built, count_leading
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -65,12 +65,16 @@ class QueueBuilder:
         """Return the queues that are not built here."""
         return [self._keys[number] for number in np.flatnonzero(self._states["kind"] == DISORDERED).tolist()]
 
-    def disorder_moved(self, log: range) -> None:
+    def disorder_moved(self) -> None:
         """Build no queue whose existing units lead to its messages at other places.
 
-        `log` is the range of physical offsets in the log, all of whose messages have been put.
+        All messages of the log must have been put.
         """
-        self.disorder([key for key, queue in self.queues.items() if self._differs(queue, log)])
+        for key, queue in list(self.queues.items()):
+            counts, before = queue.counts, self._log.store.queues.get(key)
+            beside = range(counts.min_offset), range(counts.max_offset, PLACES_MAX)
+            if counts.moved or count_leading(before, self._log.range, *beside):
+                self._disorder(self._number(key))
 
     def disorder(self, keys: Iterable[QueueKey]) -> None:
         """Build no more units of these queues."""
@@ -89,13 +93,8 @@ class QueueBuilder:
     def _disorder(self, number: int) -> None:
         queue = self.queues.pop(self._keys[number], None)
         if queue is not None:
-            queue.finish()
+            close_built(queue)
         self._states[number]["kind"], self._states[number]["fill"] = DISORDERED, 0
-
-    def _differs(self, queue: BuiltQueue, log: range) -> bool:
-        counts, before = queue.counts, self._log.store.queues.get(queue.counts.key)
-        beside = range(counts.min_offset), range(counts.max_offset, PLACES_MAX)
-        return counts.moved > 0 or count_leading(before, log, *beside) > 0
 
     def _place(self, messages: Rows) -> None:
         self._know_queues()

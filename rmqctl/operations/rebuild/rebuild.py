@@ -33,8 +33,8 @@ from rmqctl.logfile.system.staging_storage import StagingStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
 from rmqctl.operations.rebuild import interrupted
-from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder, BuiltBatchQueue
-from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts
+from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder
+from rmqctl.operations.rebuild.built_queue import BuiltBatchQueue, BuiltQueue, QueueCounts, close_built
 from rmqctl.operations.rebuild.index_builder import IndexBuilder, IndexCounts
 from rmqctl.operations.rebuild.interrupted import REBUILD_FILE, Interrupted
 from rmqctl.operations.rebuild.places.placed_queues import PlacedQueues
@@ -327,7 +327,7 @@ class Rebuild:
 
         Returns False if `is_over` stopped it.
         """
-        self._queues.disorder_moved(self.log.range)
+        self._queues.disorder_moved()
         others = self._placed_queues(self._placed.keys if self._placed is not None else ())
         if others is not None:
             for item in self.log.items(self.result.begin):
@@ -382,7 +382,7 @@ class Rebuild:
 
     def _close_files(self) -> None:
         for queue in self._built():
-            queue.finish()
+            close_built(queue)
         self._index.close()
 
     def _interrupted(self) -> Interrupted:

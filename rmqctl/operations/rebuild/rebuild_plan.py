@@ -219,9 +219,15 @@ def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Chang
 
     Raises OSError.
     """
-    queues = _queue_changes(rebuild, store, staging) if rebuild.selection.queues else ()
-    index = _index_changes(rebuild, store, staging) if rebuild.selection.index else ()
-    return [*queues, *index]
+    found = [*_queue_changes(rebuild, store, staging)] if rebuild.selection.queues else []
+    if rebuild.selection.index:
+        # as in a broker, indexMsgTimestamp becomes the end timestamp of the last full index file
+        found.append(Install(store_path.INDEX, staging, store_path.INDEX))
+        checkpoint, time = store.checkpoint(), rebuild.result.index.full_until
+        if checkpoint is not None and checkpoint.index_msg_timestamp != time:
+            offset = CHECKPOINT_LAYOUT.offset(INDEX_TIME)
+            found.append(Write(store_path.CHECKPOINT, offset, time.to_bytes(8, "big", signed=True)))
+    return found
 
 
 def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
@@ -243,15 +249,6 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
         below = [""] if all_go else [f"/{queue_id}" for queue_id in queue_ids]
         paths = [f"{part}/{topic}{name}" for part in store_path.QUEUE_PARTS for name in below]
         yield from (Delete(path) for path in paths if _is_there(store, path))
-
-
-def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
-    # as in a broker, indexMsgTimestamp becomes the end timestamp of the last full index file
-    yield Install(store_path.INDEX, staging, store_path.INDEX)
-    checkpoint = store.checkpoint()
-    if checkpoint is not None and checkpoint.index_msg_timestamp != rebuild.result.index.full_until:
-        offset = CHECKPOINT_LAYOUT.offset(INDEX_TIME)
-        yield Write(store_path.CHECKPOINT, offset, rebuild.result.index.full_until.to_bytes(8, "big", signed=True))
 
 
 def _is_there(store: ReadOnlyStore, path: str) -> bool:

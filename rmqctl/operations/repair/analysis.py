@@ -11,7 +11,7 @@ One pass over the log decides, item by item, what becomes of it:
 A broker's abnormal recovery, which begins at a file that the checkpoint decides, may begin behind a damaged place. The
 next normal start, which begins at a file that the number of log files decides, may begin before it, and would end the
 log there. Damage that the next normal start would read gets placeholders, with or without `--keep-going`: the end of
-the pass shows which (`needs_placeholders`), and another analysis replaces it.
+the pass shows which (`Replacements.needs`), and another analysis replaces it.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Replacements:
         self.bytes = 0  # of the log that get placeholders
         self.lost = DataLoss()
         self.of_queues: Counter[QueueKey] = Counter()
+        self.needs: frozenset[int] = frozenset()  # physical offsets of damage that also needs placeholders
         self._store = store
         self._builder = builder
         self._limit = limit
@@ -162,7 +163,7 @@ class LogEnd:
 class RecoveryAnalysis:
     """Analyses how a store is recovered under `policy`, and changes nothing.
 
-    `run` fills the attributes. If `needs_placeholders` has physical offsets that are not in the policy's `replaced_at`,
+    `run` fills the attributes. If `replaced.needs` has physical offsets that are not in the policy's `replaced_at`,
     run another analysis with them, and do not use the other attributes.
     """
 
@@ -177,7 +178,6 @@ class RecoveryAnalysis:
         self.end = LogEnd(store.commit_log.queue)
         self.summary = ScanSummary()  # of the log as it is
         self.notes: list[str] = []
-        self.needs_placeholders: frozenset[int] = frozenset()
         self.passed_over = 0  # damaged places before the start of the recovery, which stay
         self._store = store
         self._policy = policy
@@ -346,7 +346,7 @@ class RecoveryAnalysis:
         files = self._store.commit_log.queue.files
         if served is None or served.end != begin or any(file.file_from_offset == begin for file in files):
             return False
-        self.needs_placeholders |= {served.physical_offset, *(damage.physical_offset for damage in damages)}
+        self.replaced.needs |= {served.physical_offset, *(damage.physical_offset for damage in damages)}
         return True
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
@@ -392,7 +392,7 @@ class RecoveryAnalysis:
         for damages in filter(None, self._passed):
             is_read = start <= damages[0].physical_offset or any(_is_in_short_file(log, damage) for damage in damages)
             if is_read and damages[0].physical_offset < self.end.offset:
-                self.needs_placeholders |= {damage.physical_offset for damage in damages}
+                self.replaced.needs |= {damage.physical_offset for damage in damages}
             else:
                 self.passed_over += len(damages)
 

@@ -26,7 +26,6 @@ from rmqctl.store.read.index.tag_index import indexes_tags
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.operations.plan import RepairPlan
     from rmqctl.store.journal.changes import Change
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -38,7 +37,7 @@ def build(store: ReadOnlyStore, plan: RepairPlan, threads: int, staging: Path) -
     Raises ChangedSince if the store has changed since the plan was made. Raises Unreadable and OSError.
     """
     store.check_as_it_was(plan.fingerprint)
-    changes = _outermost([*_Changes(store, plan, staging, threads).in_order()])
+    changes = _outermost([*_in_order(store, plan, _rebuilt(store, plan, threads, staging), staging)])
     store.check_as_it_was(plan.fingerprint)  # again: a broker may start in spite of the lock
     return changes
 
@@ -68,57 +67,42 @@ def _outermost(changes: list[Change]) -> list[Change]:
     return [one for one in changes if not isinstance(one, Delete) or whole.isdisjoint(Path(one.path).parents)]
 
 
-class _Changes:
-    def __init__(self, store: ReadOnlyStore, plan: RepairPlan, staging: Path, threads: int) -> None:
-        self._store = store
-        self._plan = plan
-        self._staging = staging
-        self._threads = threads
-        self._index_time: int | None = None
+def _in_order(store: ReadOnlyStore, plan: RepairPlan, rebuild: Rebuild | None, staging: Path) -> Iterator[Change]:
+    # the changes of all rebuild steps are yielded at the first rebuild step
+    actions = [step.action for step in plan.steps]
+    rebuilt = rebuild_plan.changes(rebuild, store, staging) if rebuild is not None else []
+    if any(isinstance(action, SetCheckpoint) for action in actions):
+        rebuilt = [change for change in rebuilt if change.path != store_path.CHECKPOINT]
+    for action in actions:
+        if isinstance(action, RebuildQueue | RebuildIndex):
+            yield from rebuilt
+            rebuilt = []
+        elif isinstance(action, SetCheckpoint):
+            values = action.values
+            if rebuild is not None and plan.rebuilds_index:
+                values = values._replace(index_msg_timestamp=rebuild.result.index.full_until)
+            storage = WritableStorage(staging, beneath=store.path.root)
+            yield from plan_checkpoint(store, values._asdict()).build(storage, staging)
+        elif isinstance(action, AddLogFile):
+            yield added_log_file(store, action, staging)
+        elif isinstance(action, RebuildTimers):
+            yield from timer_changes(store, action, staging, time.time_ns() // 1_000_000)
+        elif isinstance(action, RefillQueues):
+            yield from refill_changes(store, staging)
+        else:
+            yield action
 
-    def in_order(self) -> Iterator[Change]:
-        # the changes of all rebuild steps are yielded at the first rebuild step
-        plan = self._plan
-        rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []
-        for step in plan.steps:
-            if isinstance(step.action, RebuildQueue | RebuildIndex):
-                yield from rebuilt
-                rebuilt = []
-            elif isinstance(step.action, SetCheckpoint):
-                yield from self._checkpoint(step.action.values)
-            elif isinstance(step.action, AddLogFile):
-                yield added_log_file(self._store, step.action, self._staging)
-            elif isinstance(step.action, RebuildTimers):
-                yield from timer_changes(self._store, step.action, self._staging, time.time_ns() // 1_000_000)
-            elif isinstance(step.action, RefillQueues):
-                yield from refill_changes(self._store, self._staging)
-            else:
-                yield step.action
 
-    def _rebuilt(self) -> list[Change]:
-        plan = self._plan
-        queues = plan.queues_to_rebuild
-        tags = plan.rebuilds_index and indexes_tags(self._store, plan.profile)
-        selection = Selection(queues=bool(queues), index=plan.rebuilds_index, keys=queues, all_topics=True, tags=tags)
-        rebuild = Rebuild(
-            self._store,
-            selection,
-            self._staging,
-            threads=self._threads,
-            end=plan.max_phy_offset,
-            placeholders=plan.placeholders,
-            disordered=plan.placed,
-        )
-        rebuild.run()
-        rebuild.check()
-        if plan.rebuilds_index:
-            self._index_time = rebuild.result.index.full_until
-        found = rebuild_plan.changes(rebuild, self._store, self._staging)
-        sets_checkpoint = any(isinstance(step.action, SetCheckpoint) for step in plan.steps)
-        return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
-
-    def _checkpoint(self, values: Checkpoint) -> list[Change]:
-        if self._index_time is not None:
-            values = values._replace(index_msg_timestamp=self._index_time)
-        plan = plan_checkpoint(self._store, values._asdict())
-        return plan.build(WritableStorage(self._staging, beneath=self._store.path.root), self._staging)
+def _rebuilt(store: ReadOnlyStore, plan: RepairPlan, threads: int, staging: Path) -> Rebuild | None:
+    queues = plan.queues_to_rebuild
+    if not queues and not plan.rebuilds_index:
+        return None
+    tags = plan.rebuilds_index and indexes_tags(store, plan.profile)
+    selection = Selection(queues=bool(queues), index=plan.rebuilds_index, keys=queues, all_topics=True, tags=tags)
+    rebuild = Rebuild(
+        store, selection, staging, threads=threads, end=plan.max_phy_offset, placeholders=plan.placeholders,
+        disordered=plan.placed,
+    )  # fmt: skip
+    rebuild.run()
+    rebuild.check()
+    return rebuild

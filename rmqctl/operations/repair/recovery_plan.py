@@ -79,9 +79,8 @@ class RecoveryPlan:
 
         Messages that are gone already, or that the next start loses, do not count.
         """
-        restart = self.restart
-        starts = restart.refused is None and restart.hangs is None
-        now = {(queue.topic, queue.queue_id): queue.lost for queue in restart.queues} if starts else {}
+        served = self.restart.queues if self.restart.problem is None else ()
+        now = {(queue.topic, queue.queue_id): queue.lost for queue in served}
         lost = {(queue.topic, queue.queue_id): queue.lost for queue in self.repair.queues}
         return sum(max(count - max(self.gone.get(key, 0), now.get(key, 0)), 0) for key, count in lost.items())
 
@@ -146,9 +145,9 @@ def _try(store: ReadOnlyStore, policy: RecoveryPolicy, fingerprint: Fingerprint)
     while True:
         with closing(RecoveryAnalysis(store, policy)) as analysis:
             analysis.run()
-            if analysis.needs_placeholders <= policy.replaced_at:
+            if analysis.replaced.needs <= policy.replaced_at:
                 return _planned(store, policy, analysis, fingerprint)
-        policy = replace(policy, replaced_at=policy.replaced_at | analysis.needs_placeholders)
+        policy = replace(policy, replaced_at=policy.replaced_at | analysis.replaced.needs)
 
 
 def _planned(
@@ -173,7 +172,7 @@ def _planned(
     trial = needed_rebuilds(store, plan, disordered, policy.threads)
     plan = trial.plan
     hangs_at, unplaced = None, Counter[str]()
-    is_whole = not analysis.passed_over and now.refused is None and now.hangs is None
+    is_whole = not analysis.passed_over and now.problem is None
     if plan.steps or not is_whole:  # else no start changes the store
         after = rehearse(store, plan, policy.profile, trial, analysis.whole_from, policy.threads)
         plan, hangs_at, unplaced = compared(store, plan, now, corrected, after), after.normal.hangs_at, after.findings

@@ -54,12 +54,9 @@ class RecoverySteps:
                 of_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
         self.misnamed = MisnamedRecords(store, of_queue)
         self._of_queue = {key: found for key, found in sorted(of_queue.items()) if key not in self.misnamed.queues}
-        self.steps = self._all()
-
-    def _all(self) -> list[Step]:
-        steps = [*self._analysis.start.foreign_steps(), *self._log_steps(), *self._placeholder_steps()]
-        steps += [*self._queue_steps(), *self._index_steps()]
-        return [*steps, *self._beside_steps(any_other=bool(steps))]
+        self.steps = [*analysis.start.foreign_steps(), *self._log_steps(), *self._placeholder_steps()]
+        self.steps += [*self._queue_steps(), *self._index_steps()]
+        self.steps += [*self._beside_steps(any_other=bool(self.steps))]
 
     def _placeholder_steps(self) -> Iterator[Step]:
         # after the steps for the log, because short log files must be extended first

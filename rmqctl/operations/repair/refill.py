@@ -152,7 +152,7 @@ def is_made_by_start(step: Step, made: Collection[str]) -> bool:
 
 
 def _serves_all(restart: RestartOutcome, messages: Mapping[QueueKey, int]) -> bool:
-    if restart.refused is not None or restart.hangs is not None or restart.lost.records:
+    if restart.problem is not None or restart.lost.records:
         return False
     served = {
         (queue.topic, queue.queue_id): queue.max_offset - queue.min_offset - queue.missing for queue in restart.queues

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.format.message import Damage
 from rmqctl.format.properties import LMQ_PREFIX
@@ -98,51 +96,24 @@ def with_next_start(
     next_mode = mode_of(has_abort=store.path.has_abort)
     modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
     builder = DispatchRequestBuilder(with_keys=False)
-    planned = planned_store(store, plan.steps)
-    try:
+    with closing(planned_store(store, plan.steps)) as planned:
         now = [RestartSimulation(store, profile, builder, mode) for mode in modes]
         then = [RestartSimulation(planned, profile, builder, mode, built) for mode in modes]
-        _listen(store, builder, threads, now, then, plan.max_phy_offset)
-        starts = [(before.finish(), after.finish()) for before, after in zip(now, then, strict=True)]
-    finally:
-        planned.close()
-    for number, (before, after) in enumerate(starts):
-        if _serves(before):  # a message that brokers do not serve at present does not count as lost
+        starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
+        for item in builder.scan(store.commit_log, threads=threads, start=min(starts)) if starts else ():
+            for restart in now:
+                restart.hear(item)
+            for restart in then:
+                restart.hear(item, plan.max_phy_offset)
+        outcomes = [(before.finish(), after.finish()) for before, after in zip(now, then, strict=True)]
+    for number, (before, after) in enumerate(outcomes):
+        if before.problem is None:  # a message that brokers do not serve at present does not count as lost
             plan = _with_fewer(plan, before, after, after_a_crash=number > 0)
     return plan
 
 
-def _listen(
-    store: ReadOnlyStore,
-    builder: DispatchRequestBuilder,
-    threads: int,
-    now: list[RestartSimulation],
-    then: list[RestartSimulation],
-    end: int,
-) -> None:
-    """Scan the log once, for all simulated starts of a broker.
-
-    `now` are starts on the present store, `then` on the planned one, whose log ends at the physical offset `end`.
-    Raises OSError.
-    """
-    starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
-    if not starts:
-        return
-    for item in builder.scan(store.commit_log, threads=threads, start=min(starts)):
-        for restart in now:
-            restart.hear(item)
-        if item.end <= end:
-            for restart in then:
-                restart.hear(item)
-        elif isinstance(item, RecordRun) and item.physical_offset < end:
-            messages = item.result.messages
-            kept = messages[: int(np.searchsorted(messages["physical_offset"], end))]
-            for restart in then:
-                restart.on_messages(item.result._replace(messages=kept))
-
-
 def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome, *, after_a_crash: bool) -> RepairPlan:
-    problem = then.refused or then.hangs
+    problem = then.problem
     fewer = _fewer_than_planned(plan, now, then) if problem is None else Counter[QueueKey]()
     if problem is None and not fewer:
         return plan
@@ -189,18 +160,17 @@ def compared(
     count, because no client reads them; nor do queues that a start would create for a stray, whose unit stays in its
     own queue.
     """
-    problem = rehearsal.normal.refused or rehearsal.normal.hangs
-    if problem is not None:
+    if (problem := rehearsal.normal.problem) is not None:
         note = f"a broker does not start on the store afterwards either: {problem}"
         return replace(plan, start_problem=problem, notes=(*plan.notes, note))
-    serves_now, known = _serves(now), KnownTopics(store)
+    serves_now, known = now.problem is None, KnownTopics(store)
     before = now if serves_now else rehearsal.normal
-    wanted = corrected if _serves(corrected) else before
+    wanted = corrected if corrected.problem is None else before
     fewer = _fewer(plan, _counted(plan, wanted, known), rehearsal.normal)
     later = _fewer(plan, _counted(plan, before, known), rehearsal.abnormal)
     if fewer:
         plan = _with_lost(plan, fewer, rehearsal.normal, "now" if serves_now else "the log has")
-    elif (problem := rehearsal.abnormal.refused or rehearsal.abnormal.hangs) is not None:
+    elif (problem := rehearsal.abnormal.problem) is not None:
         note = f"if the broker dies before its checkpoint moves on, it does not start again: {problem}"
         plan = replace(plan, notes=(*plan.notes, note))
     elif later:
@@ -214,10 +184,6 @@ def compared(
             note += ": `rmqctl recover --keep-going` puts placeholders at the damage that remains"
         plan = replace(plan, notes=(*plan.notes, note))
     return plan
-
-
-def _serves(start: RestartOutcome) -> bool:
-    return start.refused is None and start.hangs is None
 
 
 def _counted(plan: RepairPlan, start: RestartOutcome, known: KnownTopics) -> list[RestartedQueue]:

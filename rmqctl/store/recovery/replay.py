@@ -84,7 +84,6 @@ class LoadedLog:
         self.file_size = file_size
         self.start = files[0].file_from_offset if files else 0
         self.rules = rules
-        self._begins = np.array([min(file.file_from_offset, OFFSET_MAX) for file in files], np.int64)
         self._end: int | None = None
 
     def loads(self, file: MappedFile) -> bool:
@@ -101,11 +100,6 @@ class LoadedLog:
         number = physical_offset // self.file_size - self.start // self.file_size
         order = chain(self.files[number : number + 1], self.files)
         return next((file for file in order if file.file_from_offset <= physical_offset < file.end), None)
-
-    def begun_by(self, number: int, physical_offset: int) -> int:
-        """Return how many files begin after file `number`, up to a physical offset."""
-        begins = self._begins[number:]
-        return int(np.count_nonzero((begins > begins[0]) & (begins <= physical_offset)))
 
     def readable_at(self, physical_offset: int) -> MappedFile | None:
         """Return the log file where a dispatch from a physical offset reads, or None.
@@ -288,7 +282,8 @@ class RecoveryScan(LogPass):
         itself, it stays where it is.
         """
         if not self._log.rules.checks_good_records:
-            self._number += self._log.begun_by(self._number, end)
+            begins = [file.file_from_offset for file in self._log.files[self._number :]]
+            self._number += sum(begins[0] < begin <= end for begin in begins)
             self.position = max(self.position, end)
 
     def finish(self) -> ScanEnd:

@@ -197,7 +197,7 @@ def load_refusal(entries: Iterable[FolderEntry], file_size: int, rules: StartRul
             return None
         if entry.is_folder:
             return f"{entry.name} is a folder, where only files may be"
-        if is_deleted_at_load(entry, rules, is_last=number == len(ordered) - 1):
+        if rules.deletes_empty_last_file and number == len(ordered) - 1 and not entry.size:  # since 5.1.3
             continue
         if entry.size != file_size:
             return f"{entry.name} has {entry.size} bytes, every file must have {file_size}"
@@ -215,11 +215,6 @@ def index_refusal(entries: Iterable[FolderEntry], rules: StartRules) -> str | No
         return None
     found = next((entry.name for entry in entries if entry.is_folder and entry.name.isdecimal()), None)
     return found and f"index: {found} is a folder, where only files may be"
-
-
-def is_deleted_at_load(entry: FolderEntry, rules: StartRules, *, is_last: bool) -> bool:
-    """Return whether load() deletes a file: an empty last one (since 5.1.3)."""
-    return rules.deletes_empty_last_file and is_last and not entry.size and not entry.is_folder
 
 
 def loads_until(entries: Iterable[FolderEntry], file_size: int, rules: StartRules) -> str | None:

@@ -16,7 +16,7 @@ from rmqctl.format.profile import profile_of, start_rules
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.mapped_file_queue import is_file_name
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX, is_file_name
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import starts_empty
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 NO_LOG_START = -1  # the broker's min offset of a log without files
 CONFIGS = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json", "delayOffset.json")
-SMALL_CATCH_UP = 16 * 1024 * 1024
+SMALL_CATCH_UP = 16 * 1024 * 1024  # bytes; more are dispatched in large steps, because `finish` goes by records
 
 
 class RestartedQueue(NamedTuple):
@@ -82,6 +82,11 @@ class RestartOutcome:
     dropped_index_files: tuple[str, ...] = ()
     queues: tuple[RestartedQueue, ...] = ()
     fills_queues: bool = True  # what the start adds to `queues` is simulated
+
+    @property
+    def problem(self) -> str | None:
+        """Why the broker never gets ready (`refused` or `hangs`)."""
+        return self.refused or self.hangs
 
     def to_json(self) -> dict[str, Any]:
         """Return the value of `restart` in the output of `recover -o json`."""
@@ -214,12 +219,17 @@ class RestartSimulation:
             if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
                 self._losses.damage(damage)
 
-    def hear(self, item: Blank | Damage | RecordRun) -> None:
-        """Simulate one item of a scan by the `builder` of this simulation."""
-        if isinstance(item, Damage):
+    def hear(self, item: Blank | Damage | RecordRun, log_end: int = OFFSET_MAX) -> None:
+        """Simulate one item of a scan by the `builder` of this simulation.
+
+        Messages and damage that end behind the physical offset `log_end` are left out.
+        """
+        if isinstance(item, RecordRun):
+            messages = item.result.messages
+            kept = len(messages) if item.end <= log_end else int(np.searchsorted(messages["physical_offset"], log_end))
+            self.on_messages(item.result._replace(messages=messages[:kept]))
+        elif isinstance(item, Damage) and item.end <= log_end:
             self.damage(item)
-        elif isinstance(item, RecordRun):
-            self.on_messages(item.result)
 
     def pass_over(self, end: int) -> None:
         """Accept the log up to `end` unread: its messages must have their units."""
@@ -305,9 +315,8 @@ class RestartSimulation:
         return self._rules.dispatches_in_start and scan.dispatches_from is None
 
     def _outcome(self) -> RestartOutcome:
-        return self._without_log() if self._scan is None else self._recovered(self._scan, self._scan.finish())
-
-    def _without_log(self) -> RestartOutcome:
+        if self._scan is not None:
+            return self._recovered(self._scan, self._scan.finish())
         if self.mode is Mode.ABNORMAL or self._rules.destroys_queues_without_log:
             self._queues.destroy()
         else:
@@ -363,8 +372,10 @@ class RestartSimulation:
         if begun is None and is_dispatched:  # by the scan, all of it: a second dispatch changes nothing
             hangs_at = self._log.first_gap(reput.start, log_end)
         else:
-            if begun is None:
-                self._catch_up(reput, log_end)
+            if begun is None and log_end - reput.start > SMALL_CATCH_UP:
+                for item in self._builder.scan(self._store.commit_log, threads=1, start=reput.start, stop=log_end):
+                    if isinstance(item, RecordRun):
+                        reput.on_messages(item.result.messages, log_end)
             reput.finish(log_end)
             hangs_at = reput.hangs_at
         what, stuck = f"start() dispatches from {reput.start} to {log_end}, and", self._queues.undispatchable
@@ -373,14 +384,6 @@ class RestartSimulation:
         if hangs_at is not None:
             return f"{what} waits for bytes at {hangs_at}, which no file has", hangs_at
         return None, None
-
-    def _catch_up(self, reput: ReputPass, log_end: int) -> None:
-        """Dispatch most of the log in large steps: `finish` goes record by record."""
-        if log_end - reput.start <= SMALL_CATCH_UP:
-            return
-        for item in self._builder.scan(self._store.commit_log, threads=1, start=reput.start, stop=log_end):
-            if isinstance(item, RecordRun):
-                reput.on_messages(item.result.messages, log_end)
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
         """Return the log files after the log's end, and all of 0 bytes."""

@@ -136,7 +136,7 @@ def _broker(pid: int | None, root: Path) -> str:
 def _end_after(examination: Examination) -> str:
     """Return the end of the log after a broker start as text, or "" if unchanged."""
     restart = examination.restart
-    if restart is None or restart.refused or restart.hangs:
+    if restart is None or restart.problem:
         return ""
     end = restart.max_phy_offset
     return f" (at {end} after a start)" if end != examination.report.summary.end else ""
@@ -154,7 +154,7 @@ def set_gauges(gauges: MetricsFile, found: Diagnosed) -> None:
     gauges.set("messages", examination.report.summary.messages)
     gauges.set("log_max_offset_bytes", examination.report.summary.end)
     if restart is not None:
-        gauges.set("restart_fails", int(bool(restart.refused or restart.hangs)))
+        gauges.set("restart_fails", int(bool(restart.problem)))
         gauges.set("restart_lost_messages", restart.lost.records)
     for one in situation.groups:
         gauges.set("behind_messages", one.behind, group=one.group)

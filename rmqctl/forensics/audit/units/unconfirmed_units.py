@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.audit.units.queue_findings import QueueFindings
     from rmqctl.forensics.audit.units.unit_audit import QueueCursor
     from rmqctl.format.columns import Flags, Rows
-    from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
+    from rmqctl.store.read.consume_queue import BatchConsumeQueue, UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _UNUSED = "an unused unit between used ones"
@@ -55,7 +56,8 @@ class UnconfirmedUnits:
             self._finish_slots(cursor, rest, behind, start)
             first, last = queue.find(start), queue.find(end - 1)
             if first is not None and first.physical_offset <= rest.previous:
-                self._order_of_confirmed(queue, rest.previous, start, end)
+                for slot in takewhile(lambda unit: unit.physical_offset <= rest.previous, queue.units(start, end)):
+                    self._out_of_order(queue, slot, rest.previous)
             rest.in_front = False
             rest.previous = max(rest.previous, last.physical_offset if last else -1)
             behind = end
@@ -92,12 +94,6 @@ class UnconfirmedUnits:
         last = queue.last() if expired else None
         if last is not None and last.physical_offset >= self._log_start:
             self.spanning += expired
-
-    def _order_of_confirmed(self, queue: ConsumeQueue, previous: int, start: int, end: int) -> None:
-        for slot in queue.units(start, end):
-            if slot.physical_offset > previous:
-                return
-            self._out_of_order(queue, slot, previous)
 
     def _finish_slots(self, cursor: QueueCursor, rest: _Passed, start: int, end: int) -> None:
         for at, count, data in cursor.queue.parts(start, end):
