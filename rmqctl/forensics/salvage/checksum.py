@@ -9,7 +9,7 @@ CRC's polynomial; x^(2^32 - 1) is 1, so it can be moved back as well.
 from __future__ import annotations
 
 import zlib
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,13 +86,14 @@ def _moved_all(values: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uin
 
 
 class BlockTable:
-    """The plain checksums of blocks, for look-ups: 8 bytes a block.
+    """The plain checksums of blocks of `size` bytes, for look-ups.
 
     `blocks` has the checksum of each, times 2^32, plus its number. Number -1 is a block of zeros, which is always
-    there: file systems store none.
+    there: file systems store none. It takes 8 bytes a block.
     """
 
-    def __init__(self, blocks: array[int]) -> None:
+    def __init__(self, blocks: array[int], size: int) -> None:
+        self._size = size
         self._blocks = np.frombuffer(blocks, np.uint64) if blocks else np.zeros(0, np.uint64)
         self._blocks.sort()
 
@@ -107,16 +108,23 @@ class BlockTable:
         first, end = np.searchsorted(self._blocks, np.array([checksum << 32, (checksum << 32) + _ALL], np.uint64))
         yield from map(int, self._blocks[first:end].astype(np.uint32))
 
-    def find_pairs(self, target: int, behind_first: int, behind_second: int, most: int) -> Iterator[tuple[int, int]]:
-        """Yield up to `most` pairs of blocks whose checksums add up to `target`.
-
-        Each is moved by the bytes behind its block.
-        """
-        checksums = (self._blocks >> np.uint64(32)).astype(np.uint32)
-        own = np.append(checksums, np.uint32(0))
-        wanted = _moved_all(_moved_all(own, behind_first) ^ np.uint32(target), -behind_second)
-        hits = np.flatnonzero((wanted == 0) | np.isin(wanted, checksums))
-        for hit in hits[:most]:
+    def find_pairs(self, checksum: int) -> Iterator[tuple[int, int]]:
+        """Yield the numbers of each two blocks that have a checksum together."""
+        firsts, is_any, shift = self._for_pairs
+        wanted = firsts ^ np.uint32(checksum)
+        for hit in map(int, np.flatnonzero(is_any[wanted >> shift])):
             first = int(self._blocks[hit]) & _ALL if hit < len(self._blocks) else -1
             for second in self.find(int(wanted[hit])):
                 yield first, second
+
+    @cached_property
+    def _for_pairs(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_], int]:
+        """The checksums of blocks with another one behind them.
+
+        And which high bits any block has, with their shift: they leave at most one in 128 to be looked up.
+        """
+        own = np.append((self._blocks >> np.uint64(32)).astype(np.uint32), np.uint32(0))
+        shift = max(25 - len(own).bit_length(), 0)
+        is_any = np.zeros(1 << 32 - shift, np.bool_)
+        is_any[own >> shift] = True
+        return _moved_all(own, self._size), is_any, shift

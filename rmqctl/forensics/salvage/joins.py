@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 CANDIDATES_MAX = 16
 TAIL_MAX = 2 + 32767 + 2 + 32767  # bytes of topic and properties
 _SYSFLAG_END = message.HEADS[0].offset("SYSFLAG") + 4
-PAIR_BLOCKS_MAX = 1 << 20  # more blocks make most pairs ambiguous
+SECONDS_MAX = 1 << 13  # blocks of which each may be the second one of a record
+PAIR_BLOCKS_MAX = 1 << 16  # more blocks make most pairs ambiguous
 WRONG_SHARE = 1 / 5000  # of the records that need as many blocks by checksum, those that may be so by chance
 WORK_FACTOR, WORK_LEAST = 16, 1 << 33  # bytes that are read for joins: so many times the sources', and these
 
@@ -87,7 +88,7 @@ class Blocks:
                     if len(data) == size and any(data):
                         found.append(plain_crc(data) << 32 | self._firsts[number] + block)
         self.count = len(found)
-        self.table = BlockTable(found)
+        self.table = BlockTable(found, size)
 
     def place(self, number: int) -> tuple[int, int]:
         """Return the source and the first byte of a block; source -1 for zeros."""
@@ -177,6 +178,9 @@ class Joiner:
     def _join(self, head: Piece, most: int) -> Joined | None:
         candidates: dict[bytes, tuple[list[Extent], bool, Message, int]] = {}
         for raw, head_places in self._first_blocks(head):
+            self._work -= self._size
+            if self._work <= 0:
+                break
             size = int.from_bytes(raw[:4], "big")
             for parts in self._parts(head, size, head_places):
                 for missing, places in self._solutions(raw, size, parts, most):
@@ -185,12 +189,12 @@ class Joiner:
                     if checked is not None:
                         key = self._bytes(checked[0])
                         candidates.setdefault(key, (*checked, missing))
-                    if len(candidates) > CANDIDATES_MAX:
+                    if len(candidates) > CANDIDATES_MAX or self._work <= 0:
                         break
         if not candidates:
             return None
         extents, proven, record, missing = next(iter(candidates.values()))
-        proven = proven and len(candidates) == 1
+        proven = proven and len(candidates) == 1 and self._work > 0
         if proven:
             self._times.learn(record)
         return Joined(head.begin, record.size, extents, proven, missing, len(candidates))
@@ -298,8 +302,8 @@ class Joiner:
             for number in table.find(moved(wanted, -away)):
                 yield [self._blocks.place(number)]
         elif self._blocks.count <= PAIR_BLOCKS_MAX:
-            self._work -= 64 * self._blocks.count
-            for one, other in table.find_pairs(wanted, away + self._size, away, CANDIDATES_MAX):
+            self._work -= 16 * self._blocks.count
+            for one, other in table.find_pairs(moved(wanted, -away)):
                 yield [self._blocks.place(one), self._blocks.place(other)]
 
     def _checksums_forward(self, parts: _Parts, begin: int, end: int) -> list[int]:
@@ -377,7 +381,8 @@ class Joiner:
         record's last one or no other record follows there, and the second block of a record whose first block ends
         within its head.
         """
-        tails, seconds = [], []
+        tails = defaultdict[int, defaultdict[tuple[int, int], list[_Places]]](lambda: defaultdict(list))
+        seconds = []
         for head in self._heads:
             is_shuffled = self._sources[head.source].block_size
             known = self._known(head) if is_shuffled and not head.before and not head.framed else b""
@@ -392,26 +397,31 @@ class Joiner:
                 is_asked = last - block == bool(self._last_blocks(head, head.size))
                 if is_asked and block > head.begin // self._size:
                     begin = block * self._size
-                    tails.append((topic_at - begin, head.end - begin, length_size, block < last, head.begin))
+                    found = self._ends_of_bodies if block < last else self._tails
+                    tails[length_size][topic_at - begin, head.end - begin].append(found.setdefault(head.begin, []))
+        asked = [(size, np.unique([at for at, _ in ends]), max(end for _, end in ends)) for size, ends in tails.items()]
+        rows = np.array(seconds, np.int64).reshape(-1, 7)
         for place, data in self._blocks.all() if tails or seconds else ():
             numbers: Numbers = np.append(np.frombuffer(data, np.uint8).astype(np.int64), np.zeros(4, np.int64))
-            for number in _ends_of_bodies(numbers, np.array(tails, np.int64).reshape(-1, 5)):
-                found = self._ends_of_bodies if tails[number][3] else self._tails
-                found.setdefault(tails[number][-1], []).append(place)
-            for number in _rests_of_heads(numbers, np.array(seconds, np.int64).reshape(-1, 7)):
-                self._seconds.setdefault(seconds[number][-1], []).append(place)
+            for length_size, at, most in asked:
+                for key in _ends_of_bodies(numbers, length_size, at, most):
+                    for places in tails[length_size].get(key, ()):
+                        places.append(place)
+            for number in _rests_of_heads(numbers, rows):
+                places = self._seconds.setdefault(seconds[number][-1], [])
+                places += [place] if len(places) < SECONDS_MAX else []
 
 
-def _ends_of_bodies(block: Numbers, asked: Numbers) -> Iterator[int]:
-    """Yield the rows of `asked` whose topic this block has.
+def _ends_of_bodies(block: Numbers, length_size: int, at: Numbers, most: int) -> Iterator[tuple[int, int]]:
+    """Yield where topics may begin in a block, and where their records end.
 
-    A row is the topic's byte, the record's end, and the size of the topic's length.
+    `at` has the bytes at which topics are looked for; no end is after `most`.
     """
-    at, end, length_size = asked.T[:3]
-    topic = np.where(length_size == 1, block[at], block[at] << 8 | block[at + 1])
+    topic = block[at] if length_size == 1 else block[at] << 8 | block[at + 1]
     properties_at = np.minimum(at + length_size + topic, len(block) - 2)
-    length = block[properties_at] << 8 | block[properties_at + 1]
-    yield from map(int, np.flatnonzero(properties_at + 2 + length == end))
+    end = properties_at + 2 + (block[properties_at] << 8 | block[properties_at + 1])
+    is_near = end <= most
+    yield from zip(at[is_near].tolist(), end[is_near].tolist(), strict=True)
 
 
 def _rests_of_heads(block: Numbers, asked: Numbers) -> Iterator[int]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 GRADES = ("whole", "bodyDamaged", "headerOnly", "jointNotProven")
 READ_SIZE = 2 * 1024 * 1024
+MEMORY_BASE = 256 * 1024 * 1024  # bytes: numpy, numba, kernels, buffers, and the build of the queues
 MISSING_MAX = 10_000  # ranges of queue offsets that are listed
 
 
@@ -197,11 +198,11 @@ def _of_generation(one: Generation, number: int, chosen: int) -> dict[str, Any]:
 
 
 def memory_of(sources: Sequence[Source]) -> int:
-    """Return how many bytes of memory a survey needs at most.
+    """Return how many bytes of memory a survey and a new store need at most.
 
-    Each 100,000 pieces of logs need some 30 MiB more.
+    Each 100,000 pieces of logs need some 120 MiB more.
     """
-    return sum(min(source.size, source.allocated) for source in sources) // BLOCK_SIZES[0] * 16 + 64 * 1024 * 1024
+    return sum(min(source.size, source.allocated) for source in sources) // BLOCK_SIZES[0] * 16 + MEMORY_BASE
 
 
 def survey(

@@ -109,6 +109,37 @@ def test_two_logs_are_never_mixed(is_repeated: bool, tmp_path: Path) -> None:
         assert any(found.items() <= log.items() for log in logs)
 
 
+def test_the_end_of_a_record_may_be_another_logs(tmp_path: Path) -> None:
+    draw = random.Random(6)
+    logs = [
+        log_of((draw.randbytes(500) for _ in range(90)), began, client=client)
+        for client, began in ((1, BEGAN), (2, BEGAN + 3000))
+    ]
+    first, second = (b"".join(log.values()) for log in logs)
+    size = len(logs[0][0])
+    cut = next(at for at in range(size * 40, len(first)) if at % 1024 == 0 and size - 60 < at % size < size - 30)
+    for generation in range(2):
+        _, found = salvaged(tmp_path, first[:cut] + second[cut % size :], generation)
+        assert len(found) > 40
+        assert any(found.items() <= log.items() for log in logs)
+
+
+def test_blocks_that_fit_by_chance_prove_nothing(tmp_path: Path) -> None:
+    draw = random.Random(7)
+    log = log_of(draw.randbytes(draw.randint(8300, 12000)) for _ in range(60))
+    blocks = blocks_of(b"".join(log.values()))
+    block = next(at // 4096 + 1 for at in log if (at + len(log[at]) - 1) // 4096 - at // 4096 == 3)
+    other, another = draw.randbytes(4096), draw.randbytes(4092)
+    short_of = plain_crc(b"".join(blocks[block : block + 2])) ^ plain_crc(other + another + bytes(4))
+    fitting = [other, another + moved(short_of, -4).to_bytes(4, "little")]
+    kept = {number for number in range(len(blocks)) if draw.random() < 0.5 or number in {block - 1, block + 2}}
+    pool = [blocks[number] for number in kept - {block, block + 1}]
+    others = [draw.randbytes(4096) for _ in range(500)]
+    _, found = salvaged(tmp_path, shuffled([*pool, *fitting, *others]))
+    assert found
+    assert found.items() <= log.items()
+
+
 def test_records_inside_bodies_are_no_records(tmp_path: Path) -> None:
     draw = random.Random(4)
     inner = b"".join(log_of(draw.randbytes(200) for _ in range(50)).values())

@@ -123,7 +123,7 @@ def command(sources: tuple[Path, ...], new: Path, asked: SalvageOptions) -> int:
     files = sources_of(sources)
     size = sum(source.size for source in files)
     warmed_up(partial(warm_up, size))
-    needs = f"{memory_of(files) >> 20} MiB of memory, and 30 MiB more for each 100,000 pieces of logs"
+    needs = f"{memory_of(files) >> 20} MiB of memory, and 120 MiB more for each 100,000 pieces of logs"
     remark(f"{counted(len(files), 'file')}; needs at most {needs}")
     with progress(kept("progress_mode"), size, "salvage") as advance:
         found = survey(files, asked.generation, advance, asked.threads)
