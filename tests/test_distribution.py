@@ -14,12 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
 import pytest
 from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 from readme_renderer import markdown
 
 from rmqctl import __version__
+from rmqctl.cli import main
 from rmqctl.spark.source.data_source import formats
 from tests.conftest import Rmqctl, unpack
 
@@ -63,6 +65,20 @@ def test_the_page_on_pypi_has_no_link_that_leads_nowhere(urls: dict[str, str]) -
         kind, tag, path = link.removeprefix(f"{SOURCE}/").split("/", 2)
         assert (kind, tag) == ("raw" if path.endswith(("svg", "png")) else "blob", f"v{__version__}")
         assert (ROOT / path).exists()
+
+
+def test_readme_names_no_verb_or_option_that_is_not_there() -> None:
+    lines = re.findall(r"(?:`|^)rmqctl ((?:[a-z-]+ )+[^`\n|#]*)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(lines) >= 60
+    for line in lines[1:]:  # the first is the sentence that says what rmqctl is
+        command: click.Command = main.rmqctl
+        words = line.split()
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            found = command.get_command(click.Context(command), words.pop(0))
+            assert found is not None, line
+            command = found
+        known = {"--help", *(name for parameter in command.params for name in parameter.opts)}
+        assert {word for word in words if re.match("--?[a-z]", word)} <= known, line
 
 
 def run(*command: object) -> str:
