@@ -123,7 +123,7 @@ class QueueBuilder:
         state, key = self._states[number], self._keys[number]
         if state["kind"] == UNKNOWN and not self._builds(key):
             state["kind"] = LEFT_OUT
-        elif state["kind"] == UNKNOWN and 0 <= offset < PLACES_MAX and (not offset or self._log.min_offset):
+        elif state["kind"] == UNKNOWN and 0 <= offset < PLACES_MAX and (not offset or self._log.range.start):
             self._begin(number, self._open_queue(QueueCounts(*key, min_offset=offset, max_offset=offset)))
         elif state["kind"] == PLAIN and offset == state["next"]:
             self._flush(number)

@@ -161,7 +161,6 @@ def _made_at(store_timestamp: int) -> int:
 class Rebuilt:
     """The result of a rebuild."""
 
-    begin: int  # physical offset
     log: LogCounts
     index: IndexCounts
     queues: list[QueueCounts] = field(default_factory=list)  # by topic and queueId
@@ -204,7 +203,7 @@ class Rebuild:
         self.selection = selection
         self.geometry = geometry_of_store(store)
         self.wanted = wanted_queues(store, selection)
-        self.result = Rebuilt(self.log.range.start, LogCounts(self.log.range.start), IndexCounts())
+        self.result = Rebuilt(LogCounts(self.log.range.start), IndexCounts())
         self._store = store
         self._units = units
         storage = StagingStorage(staging, beneath=store.path.root) if staging is not None else None
@@ -330,7 +329,7 @@ class Rebuild:
         self._queues.disorder_moved()
         others = self._placed_queues(self._placed.keys if self._placed is not None else ())
         if others is not None:
-            for item in self.log.items(self.result.begin):
+            for item in self.log.items(self.log.range.start):
                 others.put(item)
                 if is_over():
                     return False
@@ -373,7 +372,7 @@ class Rebuild:
             elif last is None:
                 stays = queue.used_end == queue.queue.min_offset
             else:
-                expired = last.physical_offset < self.result.begin
+                expired = last.physical_offset < self.log.range.start
                 stays = expired or self.log.lost.has(last.physical_offset) or strays.fills(key, last, made)
             (self.result.unchanged if stays else self.result.removed).append(key)
 
@@ -401,7 +400,7 @@ class Rebuild:
         files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
         topics = (sorted(self.wanted.known_topics.names), sorted(self.wanted.batch_topics))
         settings = self.selection, self.geometry, self.wanted.with_ext, topics
-        return repr((*settings, self.result.begin, self.log.end, files))
+        return repr((*settings, self.log.range.start, self.log.end, files))
 
     def _open_queue(self, counts: QueueCounts, units: BuiltUnits | None = None) -> BuiltQueue:
         writer = self.staged.queue_writer(counts) if self.staged is not None else None

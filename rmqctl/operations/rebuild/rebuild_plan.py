@@ -121,7 +121,7 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
     others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
     queues = tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans)
     notes = (*notes_of_strays(result.strays), *notes_of_other_keys(result.index_findings or ()))
-    log = (result.begin, rebuild.log.range.stop, None, result.log.messages)
+    log = (rebuild.log.range.start, rebuild.log.range.stop, None, result.log.messages)
     plan = RepairPlan(*log, DataLoss(), queues, (*made, *others), notes)
     return with_loss_of_rebuilt(plan, [plan for plan in plans if plan.differ])
 

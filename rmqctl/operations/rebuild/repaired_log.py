@@ -101,8 +101,7 @@ class RepairedLog:
         self.store = store
         self.builder = builder
         self.lost = LostRanges()
-        self.min_offset = store.commit_log.min_offset
-        self.range = range(self.min_offset, store.commit_log.queue.end if end is None else end)
+        self.range = range(store.commit_log.min_offset, store.commit_log.queue.end if end is None else end)
         self.end = end
         self._placeholders = placeholders
         self._threads = threads

@@ -324,7 +324,7 @@ class RecoveryAnalysis:
         if keep_going:
             self.replaced.check_limit(damages, good)
         try:
-            self.replaced.replace(damages, self.kept.last[0], good, self.kept.take)
+            self.replaced.replace(damages, self.kept.last_at, good, self.kept.take)
         except ValueError as error:
             if self._join_served(damages):
                 return
@@ -363,7 +363,7 @@ class RecoveryAnalysis:
         message = self._store.commit_log.message_at(physical_offset)
         return (
             message is not None
-            and message.store_timestamp < self.kept.last[1]
+            and message.store_timestamp < self.kept.stored.last
             and (message.topic, message.queue_id) in self._store.queues
             and self._store.unit_of(message) is None
         )
@@ -416,7 +416,7 @@ class RecoveryAnalysis:
         torn = self._served
         if torn is None or torn.code != "torn-properties" or torn.message is None or torn.end != self.end.offset:
             return
-        self.replaced.placeholders.replace([torn], self.kept.last[0], torn.end)
+        self.replaced.placeholders.replace([torn], self.kept.last_at, torn.end)
         self.replaced.bytes += torn.size
 
     def close(self) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rmqctl.errors import Unreadable, read_hint
 from rmqctl.forensics.audit import client_audit
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.index_findings import IndexFindings
+from rmqctl.forensics.audit.part_audit import RunSummary, summary_of
 from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
 from rmqctl.store.read.commit_log import FILE_OVERLAP
 
@@ -32,10 +31,8 @@ class KeptLog:
         self._index = IndexAudit(store, builder) if builder.with_keys else None
         self.index_findings: list[Finding] = []  # after `finish`
         self.spans = QueueSpans(builder, placeholders.message_at)
-        self.records = 0
-        self.last: tuple[int, int] = (0, 0)  # physical offset and store time (ms) of the last message
-        self.newest = 0  # the latest store time (ms)
-        self.oldest = 0  # the store time of the first message
+        self.stored = RunSummary(0, 0, 0, 0)  # of the messages
+        self.last_at = 0  # physical offset of the last message
         self.rejected: Counter[str] = Counter()  # messages that clients reject, by the code of the finding
         self._store = store
         self._blocks = placeholders.blocks
@@ -52,11 +49,7 @@ class KeptLog:
         if self._index is not None:
             self._index.on_messages(described)
         self.spans.on_messages(messages)
-        self.records += len(messages)
-        stored = messages["store_timestamp"]
-        self.last = int(messages[-1]["physical_offset"]), int(stored[-1])
-        self.newest = max(self.newest, int(stored.max()))
-        self.oldest = self.oldest or int(stored[np.argmax(stored != 0)])
+        self.stored, self.last_at = self.stored.with_next(summary_of(messages)), int(messages[-1]["physical_offset"])
 
     def take_damage(self, damage: Damage) -> None:
         """Take a damaged place that stays; a unit may lead to the message in it."""

@@ -43,7 +43,7 @@ def findings_after(
             key = finding.topic, finding.queue_id
             if key in unchanged or (finding.code in LEFT and key not in rebuilt):
                 found[finding.code] += finding.count
-    missing = [*state_audit.audit_log_start(store, kept.oldest, kept.newest, kept.queues.spanning_units)]
+    missing = [*state_audit.audit_log_start(store, kept.stored.oldest, kept.stored.newest, kept.queues.spanning_units)]
     if missing and not state_audit.is_start_cleaned(store):
         found.update({finding.code: finding.count for finding in missing})
         found[LOG_START_MISSING] -= _expired_units(store, plan)

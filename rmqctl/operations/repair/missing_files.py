@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from rmqctl.format.properties import LMQ_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.data_loss import QueueOutcome
@@ -26,7 +25,9 @@ def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> d
 
     `outcomes` has the number of lost messages of each queue. Raises OSError.
     """
-    holes = [*_holes(store.commit_log.queue)]
+    files = store.commit_log.queue
+    gaps = ((file.end, following.file_from_offset) for file, following in pairwise(files.files))
+    holes = [(begin, end) for begin, end in (*gaps, (files.end, OFFSET_END)) if begin < end]
     lost = {(outcome.topic, outcome.queue_id): outcome.lost for outcome in outcomes if outcome.lost}
     return {
         key: min(count, sum(messages_between(store, *hole, only=key) for hole in holes)) for key, count in lost.items()
@@ -50,14 +51,3 @@ def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[
             count += (queue.max_offset if after is None else after.queue_offset) - first.queue_offset
         queue.queue.close()
     return count
-
-
-def _holes(files: MappedFileQueue) -> Iterator[tuple[int, int]]:
-    """Yield the range [begin, end) of each gap between or after log files.
-
-    The log begins with its first file: what is before is no gap.
-    """
-    for file, following in pairwise(files.files):
-        if file.end < following.file_from_offset:
-            yield file.end, following.file_from_offset
-    yield files.end, OFFSET_END

@@ -160,7 +160,7 @@ def _planned(
     lost = DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
     notes = (*kept.queues.notes, *analysis.notes, *map(str, made.misnamed.records))
     notes += (*notes_of_passed_over(store, analysis.passed_over), *notes_of_version(store))
-    log = (store.commit_log.min_offset, end.offset, end.reason, kept.records)
+    log = (store.commit_log.min_offset, end.offset, end.reason, kept.spans.records)
     blocks = analysis.replaced.placeholders.blocks
     plan = RepairPlan(*log, lost, tuple(made.outcomes()), tuple(made.steps), notes, fingerprint, blocks)
     if store.path.layout is Layout.ROCKSDB:

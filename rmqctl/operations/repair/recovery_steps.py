@@ -144,7 +144,7 @@ class RecoverySteps:
         is_abnormal = self._analysis.start.now.mode is Mode.ABNORMAL
         if self._analysis.start.now.dropped_index_files():
             yield Step(RebuildIndex(), "after an abnormal end the checkpoint does not vouch for the newest file")
-        elif is_abnormal and self._index_end() < self._kept.last[0]:
+        elif is_abnormal and self._index_end() < self._kept.last_at:
             yield Step(RebuildIndex(), "it ends before the log does")
         elif self._analysis.replaced.placeholders.blocks:
             yield Step(RebuildIndex(), "placeholders do not have all keys of the messages that they replace")
@@ -164,11 +164,11 @@ class RecoverySteps:
         more than these two.
         """
         log_end = self._store.commit_log.queue.end
-        wrong = next(state_audit.audit_checkpoint(self._store, self._kept.newest, self._kept.last[1], log_end), None)
+        last_at, newest, stored = self._kept.last_at, self._kept.stored.newest, self._kept.stored.last
+        wrong = next(state_audit.audit_checkpoint(self._store, newest, stored, log_end), None)
         if not any_other and not self._store.path.has_abort and wrong is None:
             return
         found = self._store.checkpoint()
-        last_at, stored = self._kept.last
         index_time = max(min(found.index_msg_timestamp, stored), 0) if found else 0
         # 0 makes 5.5 go by the times, which are right now too; a store that has the offset may need it (accelerated)
         reached = last_at if found and found.logics_physical_offset > 0 else 0

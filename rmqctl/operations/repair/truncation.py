@@ -32,7 +32,6 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
@@ -195,14 +194,11 @@ def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> I
         if file.size_on_disk != files.file_size:
             yield Step(Resize(file.name, files.file_size), f"it has {file.size_on_disk} bytes: no broker loads it")
         if file.end > end and not keep_tail:
-            yield from _tail_step(file, end, files.file_size)
-
-
-def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
-    position = end - file.file_from_offset
-    data_end = min(file.data_end(position), file_size)
-    if data_end > position:
-        yield Step(Zero(file.name, position, data_end), f"{data_end - position} bytes after the log's end, {end}")
+            position = end - file.file_from_offset
+            data_end = min(file.data_end(position), files.file_size)
+            if data_end > position:
+                what = f"{data_end - position} bytes after the log's end, {end}"
+                yield Step(Zero(file.name, position, data_end), what)
 
 
 def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:

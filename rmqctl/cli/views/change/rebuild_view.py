@@ -80,7 +80,7 @@ class RebuildView:
         lost = {(queue.topic, queue.queue_id): queue.lost for queue in self._repair.queues}
         return {
             "store": str(self._store),
-            "minPhyOffset": result.begin,
+            "minPhyOffset": self._repair.min_phy_offset,
             "maxPhyOffset": result.log.position,
             "messages": result.log.messages,
             "damagedPlaces": result.log.damages,
@@ -119,7 +119,7 @@ class RebuildView:
         result = self._result
         remark(
             f"read {counted(result.log.messages, 'message')} and {counted(result.log.damages, 'damaged place')} "
-            f"from {result.begin} to {result.log.position} in {result.seconds:.2f} s; "
+            f"from {self._repair.min_phy_offset} to {result.log.position} in {result.seconds:.2f} s; "
             f"{counted(self._units_differ, 'queue unit')} would change"
         )
         if result.built_here:

@@ -129,7 +129,7 @@ class PlacedQueues:
         queue = open_queue(QueueCounts(*key, min_offset=front, max_offset=front))
         self._count(queue.counts, messages, numbers, placed)
         queue.counts.count_duplicates(dropped)
-        behind, offsets = self._log.min_offset, np.sort(messages["physical_offset"])
+        behind, offsets = self._log.range.start, np.sort(messages["physical_offset"])
         for run in placed:
             self._fill(queue, messages[run.message], run.place, behind, offsets)
             for at in range(run.message, run.message_end, BLOCK):
@@ -187,7 +187,7 @@ class PlacedQueues:
         message, explain the places before. If the log begins at physical offset 0, no queue file begins with
         pre-blanks: a pre-blank leads to physical offset 0, so a broker would begin there, and skip the queue file.
         """
-        before, begin = self._before.queues.get(key), self._log.min_offset
+        before, begin = self._before.queues.get(key), self._log.range.start
         behind, front = int(messages[first.message]["physical_offset"]), first.place if begin else 0
         if begin and isinstance(before, ConsumeQueue):
             front = min(before.min_offset(begin), first.place)
