@@ -102,12 +102,16 @@ class ShownStorage(Storage):
 
     def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
         place = self._place(path)
-        if place is None or not place.names or not place.is_hidden:
+        if place is None or not place.is_hidden:
             return super()._status(path, follow=follow)
+        # a copy can lack the empty folder beside a database in another one
+        folder = place.folder if os.path.lexists(place.folder) else place.folder.parent
+        if not place.names:
+            return super()._status(folder, follow=follow)
         size = place.files.size(place.names)
         if size is None and place.files.names(place.names) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        found = super()._status(place.folder, follow=True)
+        found = super()._status(folder, follow=True)
         kind = stat.S_IFDIR if size is None else stat.S_IFREG
         mode = kind | stat.S_IMODE(found.st_mode)
         times = {"st_mtime_ns": found.st_mtime_ns, "st_blocks": 0}

@@ -93,6 +93,15 @@ def test_only_what_a_broker_serves_is_shown(root: Path) -> None:
     store.close()
 
 
+def test_the_empty_folder_beside_a_database_may_be_missing(root: Path) -> None:
+    """The real 5.5.0 serves all of such a copy."""
+    write_queues(root, {("orders", 0, 0): 0})
+    (root / "consumequeue").rename(root / "consumequeue_rocksdb")
+    store = ReadOnlyStore(root, CONF)
+    assert set(store.queues) == {("orders", 0)}
+    store.close()
+
+
 def test_a_damaged_database_is_named(root: Path) -> None:
     write_queues(root, {("orders", 0, at): 100 * at for at in range(5)})
     (table, *_) = (root / "consumequeue").glob("*.sst")
