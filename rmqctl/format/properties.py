@@ -31,6 +31,13 @@ PLACEHOLDER_SHORT = "1"  # the value if the placeholder has no room for the code
 KEY_SEPARATOR = " "
 LMQ_PREFIX = "%LMQ%"
 LMQ_SEPARATOR = ","
+# what brokers and their delay, timer, transaction and POP services read from a stored message
+READ_BY_BROKERS = frozenset(
+    b"DELAY REAL_TOPIC REAL_QID PGROUP TRAN_MSG TRANSACTION_CHECK_TIMES TRAN_PREPARED_QUEUE_OFFSET RETRY_TOPIC "
+    b"DLQ_ORIGIN_TOPIC ORIGIN_GROUP 1ST_POP_TIME POP_CK TIMER_OUT_MS TIMER_DELIVER_MS TIMER_DELAY_MS TIMER_DELAY_SEC "
+    b"TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DELAY_LEVEL INNER_MULTI_DISPATCH "
+    b"INNER_MULTI_QUEUE_OFFSET INNER_NUM INNER_BASE".split()
+)
 
 
 def decode(raw: bytes, *, values_may_have_separators: bool = True) -> dict[str, str]:

@@ -21,6 +21,7 @@ from rmqctl.forensics.preflight.view import OF_ROCKSDB
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE
 from rmqctl.format.profile import number_of, profile_of, start_rules
+from rmqctl.logfile.file_tree import remove
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.convert.relaid_log import RelaidLog
@@ -215,7 +216,7 @@ class Converter:
                 self._install(staging / name, self._root / name)
         if not self._keeps_timers and is_known(TIMER_OPTION, self._version) and has_timer(self._source):
             self._build_timers(conf, staging, threads)
-        self._remove(staging)
+        remove(self._storage, staging)
         descriptor = self._storage.open_for_writing(next(iter(self._storage.listing(self._root / "commitlog"))).path)
         self._storage.sync_file_system(descriptor)
         self._storage.close(descriptor)
@@ -229,17 +230,9 @@ class Converter:
                         self._install(change.staged, self._root / change.path)
 
     def _install(self, made: Path, target: Path) -> None:
-        self._remove(target)
+        remove(self._storage, target)
         self._storage.make_folder(target.parent)
         self._storage.rename(made, target)
-
-    def _remove(self, path: Path) -> None:
-        if self._storage.entry(path).kind is Kind.DIRECTORY:
-            for entry in self._storage.listing(path):
-                self._remove(entry.path)
-            self._storage.remove_folder(path)
-        elif self._storage.entry(path).kind is Kind.FILE:
-            self._storage.remove_file(path)
 
     def _not_kept(self) -> Iterator[str]:
         if self._log.moved:

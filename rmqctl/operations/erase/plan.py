@@ -363,16 +363,27 @@ class Erasure:
 
     def _hits(self, path: Path, search: Search, longest: int) -> Iterator[tuple[int, bytes, bool]]:
         """Yield where a file has a text, ascending, and whether it is a whole word."""
+        size = self._store.storage.of_disk.present(path).size
+        for start, stop, at, data in self._blocks(path, 0, size, before=1, behind=longest):  # to say where a word ends
+            for place, text in sorted(search.texts(data)):
+                if start <= at + place < stop:
+                    yield at + place, text, is_word(data, place, place + len(text))
+
+    def _blocks(
+        self, path: Path, begin: int, end: int, *, before: int, behind: int = 0
+    ) -> Iterator[tuple[int, int, int, bytes]]:
+        """Yield blocks of a file that are not only zeros.
+
+        Each comes as its begin, its end, and where the data begins, with up to `before` bytes before the block and
+        `behind` bytes behind it.
+        """
         storage = self._store.storage.of_disk
         descriptor = storage.open(path)
         try:
-            for begin, end in nonzero_pieces(storage, descriptor, 0, storage.present(path).size):
-                for start in range(begin, end, BLOCK_SIZE):
-                    at, stop = max(start - 1, 0), min(start + BLOCK_SIZE, end)
-                    data = storage.read(descriptor, at, stop + longest - at)  # a byte more says where a word ends
-                    for place, text in sorted(search.texts(data)):
-                        if start <= at + place < stop:
-                            yield at + place, text, is_word(data, place, place + len(text))
+            for first, last in nonzero_pieces(storage, descriptor, begin, end):
+                for start in range(first, last, BLOCK_SIZE):
+                    at, stop = max(start - before, begin), min(start + BLOCK_SIZE, last)
+                    yield start, stop, at, storage.read(descriptor, at, stop + behind - at)
         finally:
             storage.close(descriptor)
 
@@ -426,16 +437,8 @@ class Erasure:
             queue.close()
 
     def _zeros_in(self, file: MappedFile, begin: int, end: int, pieces: Pieces) -> Iterator[Zero]:
-        storage = self._store.storage.of_disk
-        descriptor = storage.open(file.path)
-        try:
-            for first, last in nonzero_pieces(storage, descriptor, begin, end):
-                for at in range(first, last, BLOCK_SIZE):
-                    start = max(at - 4 * PIECE_MIN, first)
-                    data = storage.read(descriptor, start, min(at + BLOCK_SIZE, last) - start)
-                    yield from (Zero(file.name, start + low, start + high) for low, high in pieces.ranges(data))
-        finally:
-            storage.close(descriptor)
+        for _, _, at, data in self._blocks(file.path, begin, end, before=4 * PIECE_MIN):
+            yield from (Zero(file.name, at + low, at + high) for low, high in pieces.ranges(data))
 
     def _check_messages_database(self) -> None:
         """Raise LayoutNotSupported if rocksdbstore/ has keys of a message."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hmac
 import re
-import struct
 from collections import Counter
 from json import JSONDecoder
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format import properties
 from rmqctl.format.body import bounded_json
 from rmqctl.format.body.compression import BodyError, decompressed
+from rmqctl.format.body.inner_batch import inner_messages
 from rmqctl.format.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH
 from rmqctl.store.config.topics import REVIVE_PREFIX, TRANS_OP_HALF_TOPIC
 
@@ -35,16 +35,11 @@ if TYPE_CHECKING:
 
     from rmqctl.format.message import Message
 
-KEPT = frozenset({
-    "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET", "MAX_OFFSET",
-    "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME", "MSG_REGION", "TRACE_ON",
-    "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "INNER_NUM", "INNER_BASE", "DUP_INFO",
-    "CHECK_IMMUNITY_TIME_IN_SECONDS", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "INSTANCE_ID", "TTL",
-    "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME",
-    "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_ENQUEUE_MS",
-    "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_OUT_MS", "TIMER_DELAY_LEVEL", "TIMER_DELAY_MS", "BORN_TIMESTAMP",
-    "DLQ_ORIGIN_TOPIC", "RMQCTL_DAMAGED",
-})  # fmt: skip
+KEPT = properties.READ_BY_BROKERS.union(
+    b"WAIT MIN_OFFSET MAX_OFFSET TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON "
+    b"MAX_RECONSUME_TIMES CONSUME_START_TIME DUP_INFO CHECK_IMMUNITY_TIME_IN_SECONDS INSTANCE_ID TTL ARRIVE_TIME "
+    b"PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK_OFFSET BORN_TIMESTAMP RMQCTL_DAMAGED __CRC32#".split()
+)
 JSON_SIGNS_MAX = 4_000_000
 _ALPHABETS = [  # the characters of a hash, one for each byte: of the first kind that the value is of
     (re.compile(kind), bytes(letters[at % len(letters)] for at in range(256)))
@@ -59,7 +54,6 @@ _WRAPPED = {"{": ('{"', '":0}'), "[": ('["', '"]'), '"': ('"', '"')}
 _NUMBER = re.compile(r"-?(\d+)(?:\.(\d+))?")
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _PAIR_END, _NAME_END = properties.PROPERTY_SEPARATOR.encode(), properties.NAME_VALUE_SEPARATOR.encode()
-_INNER_HEAD, _SHORT = struct.Struct(">iiiii"), struct.Struct(">h")  # size, magic, CRC, flag, body length
 
 
 class Redaction:
@@ -174,7 +168,7 @@ class Redaction:
 
     def _pair(self, pair: bytes) -> bytes:
         name, separator, value = pair.partition(_NAME_END)
-        if not value or name.decode("latin-1") in KEPT or name == properties.CRC32.encode():
+        if not value or name in KEPT:
             return pair
         blank = properties.KEY_SEPARATOR.encode()
         words = value.split(blank) if name == properties.KEYS.encode() else [value]
@@ -182,22 +176,19 @@ class Redaction:
         return name + separator + blank.join(map(self.hashed, words))
 
     def _inner_batch(self, body: bytes) -> bytes:
-        pieces, at = [], 0
         try:
-            while at < len(body):
-                size, magic, crc, flag, length = _INNER_HEAD.unpack_from(body, at)
-                begin = at + _INNER_HEAD.size
-                inner, raw = body[begin : begin + length], body[begin + length + _SHORT.size : at + size]
-                if _INNER_HEAD.size + length + _SHORT.size + len(raw) != size or length < 0:
-                    raise ValueError(f"a message of {size} bytes")
-                inner = self._body(inner) if inner and (self._whole or self._paths) else inner
-                raw = self._pairs(raw) if self._properties else raw
-                pieces += [_INNER_HEAD.pack(size, magic, crc, flag, len(inner)), inner, _SHORT.pack(len(raw)), raw]
-                at += size
-        except (ValueError, struct.error):
+            found = list(inner_messages(body))
+        except ValueError:
             self.notes["not the batch that SYSFLAG says"] += 1
             return self.hashed(body)
-        return b"".join(pieces)
+        of_body, of_pairs = self._whole or self._paths, self._properties
+        return b"".join(
+            one._replace(
+                body=self._body(one.body) if one.body and of_body else one.body,
+                properties=self._pairs(one.properties) if of_pairs else one.properties,
+            ).encoded()
+            for one in found
+        )
 
 
 def _skip(text: str, at: int) -> int:

@@ -85,15 +85,7 @@ NAME = properties.PLACEHOLDER
 # flags that a new body does not have: it is neither compressed nor a batch of messages
 _OF_THE_BODY = COMPRESSED | COMPRESSION_TYPE_MASK | NEED_UNWRAP | INNER_BATCH
 _V6_MASK = BORNHOST_V6 | STOREHOST_V6
-# what brokers and their delay, timer, transaction and POP services read from a stored message
-_READ_BY_BROKERS = frozenset({
-    b"DELAY", b"REAL_TOPIC", b"REAL_QID", b"PGROUP", b"TRAN_MSG", b"TRANSACTION_CHECK_TIMES",
-    b"TRAN_PREPARED_QUEUE_OFFSET", b"RETRY_TOPIC", b"DLQ_ORIGIN_TOPIC", b"ORIGIN_GROUP", b"1ST_POP_TIME", b"POP_CK",
-    b"TIMER_OUT_MS", b"TIMER_DELIVER_MS", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_ENQUEUE_MS",
-    b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_DELAY_LEVEL", b"INNER_MULTI_DISPATCH",
-    b"INNER_MULTI_QUEUE_OFFSET", b"INNER_NUM", b"INNER_BASE",
-})  # fmt: skip
-NOT_OF_USERS = _READ_BY_BROKERS | {
+NOT_OF_USERS = properties.READ_BY_BROKERS | {
     b"UNIQ_KEY", b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER", b"ORIGIN_MESSAGE_ID", b"__CRC32#",
 }  # fmt: skip
 _KEY_OF_ERASED = b"KEYS\x01-"
@@ -180,7 +172,7 @@ def erased_message(message: Message, *, is_compacted: bool = False) -> bytes:
     has_crc = ends_in_property_crc(message.properties_bytes)
     raw = message.properties_bytes[: -crc.PROPERTY_CRC_SIZE] if has_crc else message.properties_bytes
     pairs = [(pair, pair.partition(b"\x01")[0]) for pair in raw.split(_SEPARATOR)]
-    kept = [pair for pair, name in pairs if name in _READ_BY_BROKERS]
+    kept = [pair for pair, name in pairs if name in properties.READ_BY_BROKERS]
     kept += [_KEY_OF_ERASED] if is_compacted and any(name == b"KEYS" for _, name in pairs) else []
     joined = _SEPARATOR.join(kept) + (_SEPARATOR if kept and raw.endswith(_SEPARATOR) else b"")
     bare = _readable(message)._replace(

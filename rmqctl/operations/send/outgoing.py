@@ -7,14 +7,14 @@ the receipt of POP. Sent again, these would delay, redirect or miscount it, so t
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.format import properties
 from rmqctl.format.body.compression import decompressed
+from rmqctl.format.body.inner_batch import InnerMessage, inner_messages
 from rmqctl.format.message import PLACEHOLDER_SIGN
-from rmqctl.format.properties import LMQ_PREFIX, PROPERTY_SEPARATOR, UNIQ_KEY
 from rmqctl.format.sys_flag import (
     COMPRESSED,
     COMPRESSION_TYPE_MASK,
@@ -26,32 +26,19 @@ from rmqctl.operations.append.message_from_json import UNIQUE_KEYS
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, is_broker_topic, is_delivery_topic, is_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rmqctl.format.message import Message
 
-# names from RocketMQ's MessageConst
-_DELIVERY = (
-    # when and where: delayed messages and timers, all delivered by now
-    "DELAY REAL_TOPIC REAL_QID TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES "
-    "TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL TIMER_DELAY_MS "
-    # transactions; PGROUP is the group whose producer the broker would ask
-    "TRAN_MSG PGROUP TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES __transactionId__ "
-    "CHECK_IMMUNITY_TIME_IN_SECONDS "
-    # retries, dead letters and POP
-    "RETRY_TOPIC ORIGIN_MESSAGE_ID RECONSUME_TIME MAX_RECONSUME_TIMES CONSUME_START_TIME DLQ_ORIGIN_TOPIC "
-    "DLQ_ORIGIN_MESSAGE_ID POP_CK POP_CK_OFFSET 1ST_POP_TIME "
-    # what the old broker wrote for consumers and for itself; the new one writes its own
-    "MIN_OFFSET MAX_OFFSET CLUSTER MSG_REGION TRACE_ON DUP_INFO __CRC32# INNER_NUM INNER_BASE INNER_MULTI_DISPATCH "
-    "INNER_MULTI_QUEUE_OFFSET"
+# properties that say how a broker delivers a message, and what the old one wrote for consumers and for itself
+_DELIVERY = properties.READ_BY_BROKERS.union(
+    b"TIMER_DEL_UNIQKEY __transactionId__ CHECK_IMMUNITY_TIME_IN_SECONDS ORIGIN_MESSAGE_ID RECONSUME_TIME "
+    b"MAX_RECONSUME_TIMES CONSUME_START_TIME DLQ_ORIGIN_MESSAGE_ID POP_CK_OFFSET MIN_OFFSET MAX_OFFSET CLUSTER "
+    b"MSG_REGION TRACE_ON DUP_INFO __CRC32#".split()
 )
-_NAMES = b"|".join(re.escape(name.encode()) for name in _DELIVERY.split())
-_SEPARATOR = PROPERTY_SEPARATOR.encode()
+_NAMES = b"|".join(map(re.escape, _DELIVERY))
+_SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
 # WAIT=false would hide that the message was not flushed or not replicated
 _GOES = re.compile(rb"\x02(?:(?:%s|__RMQ\.TRANSIENT\.[^\x01\x02]*)\x01[^\x02]*|WAIT\x01(?i:false)(?=\x02|$))" % _NAMES)
-_UNIQ_KEY = re.compile(rb"\x02" + UNIQ_KEY.encode() + rb"\x01[^\x02]*")
-_ORIGIN = tuple(re.compile(rb"\x02%s\x01([^\x02]*)" % name) for name in (b"DLQ_ORIGIN_TOPIC", b"RETRY_TOPIC"))
-_HEAD, _LENGTH, _FLAG = struct.Struct(">iiiii"), struct.Struct(">h"), struct.Struct(">i")
+_UNIQ_KEY = re.compile(rb"\x02" + properties.UNIQ_KEY.encode() + rb"\x01[^\x02]*")
 _SENT_FLAGS = COMPRESSED | COMPRESSION_TYPE_MASK
 _UNSENT = (TransactionType.PREPARED, TransactionType.ROLLBACK)
 
@@ -93,21 +80,20 @@ class Selection:
 
         Raises BodyError or ValueError if an inner batch cannot be read.
         """
-        raw = _SEPARATOR + message.properties_bytes.removesuffix(_SEPARATOR)
         why, target = self._of_topic.get(message.topic_bytes) or self._look_up(message.topic_bytes)
         why = why or _why_not(message)
         if why:
             return LeftOut(why)
-        target = self._origin(raw) if target is None else target
+        target = self._origin(message) if target is None else target
         if not target:
             return LeftOut("no topic of origin")
         if message.sys_flag & INNER_BATCH:
-            inner = [*_inner(decompressed(message.sys_flag, message.body))]
+            inner = [*inner_messages(decompressed(message.sys_flag, message.body))]
             sys_flag, count = 0, len(inner)
-            data = b"".join(_encoded(flag, body, self._properties(pairs)) for flag, body, pairs in inner)
+            data = b"".join(self._encoded(one.flag, one.body, one.properties) for one in inner)
         else:
             sys_flag, count = message.sys_flag & _SENT_FLAGS, 1
-            data = _encoded(message.flag, message.body, self._properties(raw))
+            data = self._encoded(message.flag, bytes(message.body), message.properties_bytes)
         place = message.physical_offset, message.msg_id
         return Outgoing._make((*place, target, message.queue_id, sys_flag, count, data))
 
@@ -121,7 +107,7 @@ class Selection:
     def _why_none(self, topic: str) -> str:
         if is_delivery_topic(topic):
             return "delayed, half or POP's own"
-        if is_broker_topic(topic) or topic.startswith(LMQ_PREFIX):
+        if is_broker_topic(topic) or topic.startswith(properties.LMQ_PREFIX):
             return "system topic"
         if self.dead_letters is None and not self.retries:
             kinds = {RETRY_PREFIX: "retry", DLQ_PREFIX: "dead letter"}
@@ -132,16 +118,19 @@ class Selection:
         return "" if is_dead or (self.retries and topic.startswith(RETRY_PREFIX)) else "other topic"
 
     @staticmethod
-    def _origin(raw: bytes) -> str:
-        found = next((found[1] for name in _ORIGIN if (found := name.search(raw)) is not None), b"")
-        topic = found.decode("utf-8", "replace")
+    def _origin(message: Message) -> str:
+        found = message.properties
+        topic = found.get("DLQ_ORIGIN_TOPIC") or found.get("RETRY_TOPIC") or ""
+        group = RETRY_PREFIX + found.get("ORIGIN_GROUP", "")
+        if not topic and message.topic.startswith((f"{group}_", f"{group}+")):  # POP's retries
+            topic = message.topic[len(group) + 1 :]
         return topic if is_target(topic) else ""
 
-    def _properties(self, raw: bytes) -> bytes:
-        kept = _GOES.sub(b"", raw)
+    def _encoded(self, flag: int, body: bytes, pairs: bytes) -> bytes:
+        kept = _GOES.sub(b"", _SEPARATOR + pairs.removesuffix(_SEPARATOR))
         if self.new_ids:
-            kept = _UNIQ_KEY.sub(b"", kept) + f"\x02{UNIQ_KEY}\x01{UNIQUE_KEYS.take()}".encode()
-        return kept[1:]
+            kept = _UNIQ_KEY.sub(b"", kept) + f"\x02{properties.UNIQ_KEY}\x01{UNIQUE_KEYS.take()}".encode()
+        return InnerMessage(flag, body, kept[1:]).encoded()
 
 
 @lru_cache(maxsize=4096)
@@ -150,34 +139,7 @@ def is_target(topic: str) -> bool:
     return is_topic(topic) and not (is_broker_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
 
 
-def inner_parts(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return flag, body and properties of `Outgoing.data` with one message."""
-    size = _HEAD.unpack_from(data)[4]
-    return _FLAG.unpack_from(data, 12)[0], data[_HEAD.size : _HEAD.size + size], data[_HEAD.size + size + 2 :]
-
-
 def _why_not(message: Message) -> str:
     if message.sys_flag & TRANSACTION_MASK in _UNSENT:
         return "uncommitted transaction"
     return "placeholder" if message.prepared_transaction_offset == PLACEHOLDER_SIGN else ""
-
-
-def _encoded(flag: int, body: bytes | memoryview, pairs: bytes) -> bytes:
-    size = _HEAD.size + len(body) + _LENGTH.size + len(pairs)
-    return b"".join((_HEAD.pack(size, 0, 0, flag, len(body)), body, _LENGTH.pack(len(pairs)), pairs))
-
-
-def _inner(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    at = 0
-    while at < len(data):
-        try:
-            _, _, _, flag, size = _HEAD.unpack_from(data, at)
-            at += _HEAD.size
-            (length,) = _LENGTH.unpack_from(data, at + size)
-        except struct.error:
-            size = length = -1
-        end = at + size + _LENGTH.size + length
-        if size < 0 or length < 0 or end > len(data):
-            raise ValueError("a message of the batch ends outside of it")
-        yield flag, data[at : at + size], _SEPARATOR + data[end - length : end].removesuffix(_SEPARATOR)
-        at = end

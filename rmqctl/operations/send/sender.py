@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import PeerError
-from rmqctl.operations.send.outgoing import inner_parts
+from rmqctl.format.body.inner_batch import InnerMessage, inner_messages
 from rmqctl.operations.send.route import message_size_max
 from rmqctl.remoting.client import RequestRefused
 from rmqctl.remoting.request_code import RequestCode, ResponseCode
@@ -191,7 +191,8 @@ class Sender:
 
     @staticmethod
     def _is_too_large(message: Outgoing, limit: int) -> bool:
-        return len(message.data) > limit and message.messages == 1 and len(inner_parts(message.data)[1]) > limit
+        may_be = message.messages == 1 and len(message.data) > limit
+        return may_be and len(next(inner_messages(message.data)).body) > limit
 
     def _add(self, queue: Queue, message: Outgoing) -> None:
         batch = self._pending.get(queue)
@@ -325,7 +326,7 @@ def _request(batch: _Batch) -> tuple[RequestCode, dict[str, str], bytes]:
     The fields are those of SendMessageRequestHeaderV2. A large message goes alone: a batch of one needs more room.
     """
     is_alone = batch.count == 1 and (batch.size > BATCH_BYTES or len(batch.queue.topic) > BATCH_TOPIC_MAX)
-    flag, body, pairs = inner_parts(batch.messages[0].data) if is_alone else (0, b"", b"")
+    flag, body, pairs, *_ = next(inner_messages(batch.messages[0].data)) if is_alone else InnerMessage(0, b"", b"")
     topic, queue_id, now = batch.queue.topic, batch.queue.queue_id, time.time_ns() // 1_000_000
     # the third is the topic after which a missing one is made: itself, so that none is
     values = (PRODUCER_GROUP, topic, topic, 4, queue_id, batch.sys_flag, now, flag, pairs.decode("utf-8", "replace"), 0)

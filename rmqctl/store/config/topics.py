@@ -42,13 +42,14 @@ GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 def is_topic(name: str) -> bool:
     """Return whether a name is a valid topic name.
 
-    The rules are those of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage. Such a name can be that of a
-    folder.
+    The rules are those of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage, or, with +, of a topic for
+    POP's retries (enableRetryTopicV2). Such a name can be that of a folder.
     """
+    signs = "%|-_+" if name.startswith(RETRY_PREFIX) else "%|-_"
     return (
         0 < len(name) <= TOPIC_LENGTH_MAX
         and name.isascii()
-        and all(character.isalnum() or character in "%|-_" for character in name)
+        and all(character.isalnum() or character in signs for character in name)
     )
 
 

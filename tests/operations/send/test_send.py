@@ -31,7 +31,7 @@ TOPICS = {"orders": 4, "audit": 1}
 DELIVERY = {
     "DELAY": "3", "REAL_TOPIC": "x", "REAL_QID": "1", "TIMER_OUT_MS": "9", "TRAN_MSG": "true", "PGROUP": "p",
     "ORIGIN_MESSAGE_ID": "A", "MAX_RECONSUME_TIMES": "1", "1ST_POP_TIME": "1", "POP_CK": "1 2", "CLUSTER": "old",
-    "MIN_OFFSET": "0", "MAX_OFFSET": "9", "__RMQ.TRANSIENT.TOPIC_SYS_FLAG": "1", "WAIT": "false",
+    "ORIGIN_GROUP": "p", "MIN_OFFSET": "0", "MAX_OFFSET": "9", "__RMQ.TRANSIENT.TOPIC_SYS_FLAG": "1", "WAIT": "false",
 }  # fmt: skip
 OWN = {"KEYS": "a b", "TAGS": "t", "UNIQ_KEY": "U1", "größe": "漢字", "REAL_TOPIC_OF_MINE": "y", "x": "DELAY\x01?"}
 
@@ -118,6 +118,7 @@ def test_what_stays_goes_and_is_left_out(tmp_path: Path, rmqctl: Rmqctl) -> None
         *(line(7 + at, name, OWN) for at, name in enumerate(("rmq_sys_wheel_timer", "RMQ_SYS_TRACE_TOPIC"))),
         line(10, "orders", OWN, sysFlag=12),
         line(11, "nowhere", OWN),
+        *(line(12 + at, f"%RETRY%pop{sign}audit", OWN | {"ORIGIN_GROUP": "pop"}) for at, sign in enumerate("_+-")),
     ]
     (tmp_path / "lines").write_text("\n".join(lines))
     asked = ("append", tmp_path / "store", "--create", "--with-system-topics", "--from", tmp_path / "lines")
@@ -138,13 +139,16 @@ def test_what_stays_goes_and_is_left_out(tmp_path: Path, rmqctl: Rmqctl) -> None
     assert (document["selected"], document["sent"], document["failed"]) == (2, 1, 1)
     assert document["failures"] == [{"topic": "nowhere", "why": "the cluster has no such topic", "messages": 1}]
     assert {row["why"]: row["messages"] for row in document["notSent"]} == {
-        "dead letter": 2, "retry": 2, "delayed, half or POP's own": 2, "system topic": 1, "uncommitted transaction": 1,
+        "dead letter": 2, "retry": 5, "delayed, half or POP's own": 2, "system topic": 1, "uncommitted transaction": 1,
     }  # fmt: skip
     for options, wanted in (
         (("--dead-letters",), ["audit 2", "orders 3"]),
         (("--dead-letters", "h"), ["orders 3"]),
-        (("--retries",), ["orders 4"]),
-        (("--dead-letters", "g", "--retries", "--topic-to", "other"), ["other 2", "other 4", "other 5"]),
+        (("--retries",), ["audit 12", "audit 13", "orders 4"]),
+        (
+            ("--dead-letters", "g", "--retries", "--topic-to", "other"),
+            [f"other {number}" for number in (12, 13, 14, 2, 4, 5)],
+        ),
     ):
         _, cluster = sent(*options)
         assert sorted(f"{one.topic} {one.body.decode()[5:]}" for one in cluster.arrived) == wanted

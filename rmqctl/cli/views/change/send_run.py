@@ -80,16 +80,14 @@ class SendRun:
         asked, targets = self._asked, self._targets()
         counts_first = asked.dry_run or (asked.keep_queue and str(self._store) != STDIN)
 
-        def is_over() -> bool:
-            return interruption.noted
-
         with Receipts(asked.receipts, only_read=asked.dry_run) as receipts:
             if receipts.in_doubt:
                 self._doubt(receipts.in_doubt)
             for is_sent in (False, True) if counts_first else (True,):
                 self.source = Source(self._selection, self._complain)
                 batch, rate = asked.batch, asked.rate or 0
-                sender = Sender(targets, receipts, self._complain, self._doubt, is_over, batch=batch, rate=rate)
+                hears = self._complain, self._doubt, lambda: interruption.noted
+                sender = Sender(targets, receipts, *hears, batch=batch, rate=rate)
                 stopped = ""
                 try:
                     if is_sent:

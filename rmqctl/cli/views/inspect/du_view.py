@@ -39,7 +39,7 @@ def print_space(document: Row, by: By) -> None:
         print()
         print_line_of_text("expires unread, unless it is consumed before:")
         rows = [
-            [shortened(one["group"]), _number(one["messages"]), size_text(one["bytes"]), one["deleteTime"]]
+            [shortened(one["group"]), f"{one['messages']:,}", size_text(one["bytes"]), one["deleteTime"]]
             for one in forecast["unread"][:LOSSES_SHOWN]
         ]
         print_table(["GROUP", "MESSAGES", "BYTES", "AT"], rows)
@@ -93,7 +93,7 @@ def _print_rows(document: Row, by: By) -> None:
 
 def _counts(row: Row, whole: int) -> list[str]:
     share = f"{_percent(row['bytes'], whole):>5} {_bar(row['bytes'] / whole)}"
-    return [_number(row["messages"]), size_text(row["bytes"]), share]
+    return [f"{row['messages']:,}", size_text(row["bytes"]), share]
 
 
 def _print_cells(heads: list[str], cells: list[list[Any]]) -> None:
@@ -164,7 +164,3 @@ def _percent(part: int, whole: int) -> str:
 def _bar(share: float) -> str:
     eighths = round(share * BAR_WIDTH * 8)
     return BAR[-1] * (eighths // 8) + (BAR[eighths % 8 - 1] if eighths % 8 else "")
-
-
-def _number(count: int) -> str:
-    return f"{count:,}"
