@@ -316,6 +316,9 @@ def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
         return BrokerConf()
     conf = read_broker_conf(broker_conf)
     used = []
+    if conf.ignored:
+        values = ", ".join(f"{key}={value!r}" for key, value in conf.ignored.items())
+        used.append(f"not a number, so that brokers take their default: {values}")
     if conf.foreign:
         used.append("rmqctl uses none of its settings. Is it the file of a broker?")
     if conf.store_root and not is_same(Path(conf.store_root), store):

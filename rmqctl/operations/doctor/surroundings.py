@@ -91,8 +91,8 @@ def fitting(store: ReadOnlyStore, version: str, wrong: Iterable[WrongSize]) -> R
 def wrong_sizes(store: ReadOnlyStore, version: str) -> list[WrongSize]:
     """Return the wrong sizes of broker.conf, for a broker of `version`.
 
-    A size is wrong if no file has it, and two files, or a key that the version ignores, agree on another one. One index
-    file is enough, because it says its own number of slots. Raises OSError.
+    A size is wrong if no file has it, and two files, or a key that the version ignores, agree on another one. One file
+    is enough where the value is no number, and of the index, which says its own number of slots. Raises OSError.
     """
     found, lines = [], store.conf.size_lines
     read = conf_as_read(store.conf, version)
@@ -105,7 +105,8 @@ def wrong_sizes(store: ReadOnlyStore, version: str) -> list[WrongSize]:
         sizes = _sizes(store, key)
         actual, files = sizes.most_common(1)[0] if sizes else (0, 0)
         others = {line.size for one, line in lines.items() if one in (key.old, key.new)}
-        is_certain = files > 1 or actual in others or key.field == "index_slots"  # which the file itself says
+        # None: no number, so not the file is wrong; index files say their slots themselves
+        is_certain = files > 1 or not {actual, None}.isdisjoint(others) or key.field == "index_slots"
         if actual and taken not in sizes and taken not in _distances(store, key) and is_certain:
             found.append(WrongSize(key, name, said_as, lines[said_as], taken, actual, files))
     return found
@@ -200,7 +201,9 @@ def audit_conf(conf: BrokerConf, version: str, wrong: Iterable[WrongSize]) -> It
     """Yield a finding for each wrong size in broker.conf."""
     for one in wrong:
         have = f"{one.files} files have" if one.files > 1 else "the file has"
-        said = f"line {one.line.first}: {one.said_as}={one.line.size}"
-        if one.said_as != one.name:
+        said = f"line {one.line.first}: {one.said_as}={conf.ignored.get(one.said_as, one.line.size)}"
+        if one.said_as in conf.ignored:
+            said += f" is no number: brokers ignore it, and take their default, {one.taken}"
+        elif one.said_as != one.name:
             said += f" is ignored by {version}, which reads {one.name} and takes its default, {one.taken}"
         yield Finding("conf-size", conf.path, None, f"{said}; {have} {one.actual} {one.key.unit}")

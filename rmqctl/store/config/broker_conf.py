@@ -50,7 +50,7 @@ TIMER_PRECISIONS_MS = (100, 200, 500, 1000)
 class SizeLine(NamedTuple):
     """The lines of broker.conf, counted from 1, that set a length."""
 
-    size: int  # in bytes or in the key's unit, rounded as the broker does
+    size: int | None  # in bytes or in the key's unit, rounded as the broker does; None: no number, and ignored
     first: int
     last: int
 
@@ -94,6 +94,7 @@ class BrokerConf(NamedTuple):
     foreign: bool = False  # it has settings, but none that rmqctl knows: probably another program's file
     path: str = ""  # empty if no broker.conf is given
     size_lines: Mapping[str, SizeLine] = {}  # lengths of files by key, also under names that a version ignores
+    ignored: Mapping[str, str] = {}  # values that are no number, by key: brokers take their default
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
@@ -113,7 +114,8 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
     read_only = said.paths("readOnlyCommitLogStorePaths")
     lines = _size_lines(said)
     size_of = {
-        key.field: next((lines[name].size for name in (key.new, key.old) if name in lines), None) for key in SIZE_KEYS
+        key.field: next((line.size for name in (key.new, key.old) if (line := lines.get(name)) and line.size), None)
+        for key in SIZE_KEYS
     }
     has_extensions = said.flag("enableConsumeQueueExt")
     ext_size = size_of["consumequeue_ext_file_size"]
@@ -130,7 +132,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         timer_precision_ms=_timer_precision(said.number("timerPrecisionMs") or TIMER_PRECISIONS_MS[-1]),
         index_slots=size_of["index_slots"],
         index_entries=said.number("maxIndexNum"),
-        index_enabled=said.text("messageIndexEnable").lower() != "false",
+        index_enabled=said.flag("messageIndexEnable") is not False,
         index_in_database=said.flag("indexFileReadEnable") is False and bool(said.flag("indexRocksDBEnable")),
         timers_in_database=said.flag("timerRocksDBEnable"),
         delays_ms=_delays(said.text("messageDelayLevel"), path),
@@ -150,6 +152,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         store_root=said.path_of("storePathRootDir"),
         path=str(path),
         size_lines=lines,
+        ignored=said.ignored,
         foreign=said.is_foreign(*OF_EVERY_BROKER),  # must be last: it counts the settings read before
     )
 
@@ -160,7 +163,7 @@ def _timer_precision(said_ms: int) -> int:
 
 
 def _start_settings(said: JavaProperties) -> StartSettings:
-    has_index = said.text("messageIndexEnable").lower() != "false"
+    has_index = said.flag("messageIndexEnable") is not False
     return StartSettings(
         force_verify_prop_crc=bool(said.flag("forceVerifyPropCRC")),
         message_index_safe=bool(said.flag("messageIndexSafe")) and has_index,
@@ -181,8 +184,8 @@ def _size_lines(said: JavaProperties) -> dict[str, SizeLine]:
         unit = CQ_UNIT.size if key.field == "consumequeue_file_size" else 1
         for name in dict.fromkeys((key.old, key.new)):
             size = said.number(name)
-            if size is not None:
-                found[name] = SizeLine(-(-size // unit) * unit, *said.lines_of(name))
+            if size is not None or name in said.ignored:
+                found[name] = SizeLine(size and -(-size // unit) * unit, *said.lines_of(name))
     return found
 
 

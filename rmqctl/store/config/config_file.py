@@ -85,7 +85,7 @@ def read_config(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, st
         return None, f"{path.name} cannot be read: {error.strerror}"
     if not raw.strip():
         return None, f"{path.name} is empty"
-    if b"\0" in raw:
+    if b"\0" in (raw.rstrip(b"\0") or raw):
         return None, f"{path.name} is not JSON: it has a NUL byte at {raw.index(0)}"
     try:
         content = fastjson_loads(raw.decode(charset_of(raw)))

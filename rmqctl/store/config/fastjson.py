@@ -12,15 +12,41 @@ SIGNS_MAX = 2_000_000  # enough for about 500,000 fields, or 50,000 topics
 # a whole string, with or without its closing quote, or a number before a colon; the match of a string is possessive,
 # because a torn file would otherwise take quadratic time
 _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<![\w.+-])(-?\d+)(?=\s*:)', re.DOTALL)
+# what all brokers read beyond JSON: a string in single quotes, comments, a comma after the last member
+_BEYOND_JSON = re.compile(
+    r"""("(?:[^"\\]|\\.)*+"?)|'([^'"\\]*+)'|//[^\n]*+|/\*.*?(?:\*/|\Z)|,(?=\s*[}\]])""", re.DOTALL
+)
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def fastjson_loads(text: str) -> Any:
-    """Parse JSON as fastjson writes it.
+    """Parse JSON as fastjson writes it, or as it reads it (`plain_json`).
 
     Keys may be integers without quotes, as in `{0:375,1:375}`; they are returned as strings. Raises ValueError if the
     text is not JSON, is nested too deeply, or is too large.
     """
+    try:
+        return _loads(text)
+    except ValueError:
+        plain = plain_json(text)
+        if plain == text:
+            raise
+        return _loads(plain)
+
+
+def plain_json(text: str) -> str:
+    """Return a text as JSON, without what only fastjson reads.
+
+    JSON is returned as it is. What goes: a byte order mark, comments, single quotes, a comma after the last member, and
+    NULs at the end.
+    """
+    return _BEYOND_JSON.sub(
+        lambda found: found[1] or ("" if found[2] is None else f'"{found[2]}"'),
+        text.removeprefix("\ufeff").rstrip("\0"),
+    )
+
+
+def _loads(text: str) -> Any:
     bounded_json.check_signs(text, SIGNS_MAX)
     has_only_quoted_keys = text.count('":') == text.count(":")  # most files; the search for bare keys takes longer
     quoted = text if has_only_quoted_keys else _STRING_OR_BARE_KEY.sub(lambda m: f'"{m[1]}"' if m[1] else m[0], text)

@@ -1,6 +1,7 @@
 """Change single values in a JSON text of fastjson's dialect.
 
-All other bytes stay as they are: the order of the members, white space and unknown values.
+All other bytes stay as they are: the order of the members, white space and unknown values. What is not JSON goes, such
+as comments (`plain_json`): a broker drops it, too, when it next writes the file.
 
 A new member gets the white space of the one before it: in `{0:375,1:375}` it is added on the same line, and where each
 member is on its own line (as in 5.5.0), it gets its own.
@@ -12,7 +13,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.store.config.fastjson import fastjson_dumps, key_text
+from rmqctl.store.config.fastjson import fastjson_dumps, key_text, plain_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ def with_members(text: str, path: Sequence[str], members: Mapping[Any, Any]) -> 
     added. Integer keys of `members` are written without quotes. `text` must be a JSON object that `fastjson_loads`
     accepts.
     """
+    text = plain_json(text)
     found = _object_at(text, text.index("{"))
     for depth, key in enumerate(path):
         member = found.members.get(key)

@@ -49,7 +49,7 @@ def conf_as_read(conf: BrokerConf, version: str) -> BrokerConf:
     sizes: dict[str, Any] = {}
     for key in SIZE_KEYS:
         line = conf.size_lines.get(key.name(number_of(version)))
-        if line is not None:
+        if line is not None and line.size is not None:
             sizes[key.field] = line.size
         elif conf.size_lines.keys() & {key.old, key.new}:
             sizes[key.field] = usual_size(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 BROKER_CONF_SIZE_MAX = 1024 * 1024
 NUMBER_DIGITS_MAX = 15
+_INT = re.compile("[+-]?[0-9]{1,99}")  # what Integer.parseInt takes of Latin-1: no blanks, not even at the end
+_INT_MAX = 2**31 - 1
 
 
 class JavaProperties:
@@ -29,6 +32,7 @@ class JavaProperties:
         self._lines: dict[str, tuple[int, int]] = {}
         self._said = self._read() if said is None else said
         self._asked: set[str] = set()
+        self.ignored: dict[str, str] = {}  # the values that brokers ignore, by key, of those that were asked for
 
     def lines_of(self, name: str) -> tuple[int, int]:
         """Return the first and the last line (from 1) that set a key, or (0, 0).
@@ -79,20 +83,29 @@ class JavaProperties:
             raise BadRequest(f"{name}={path!r} is not a path", path=str(self.path))
 
     def flag(self, name: str) -> bool | None:
-        """Return whether the value of a key is `true`, in any case; None if not set."""
-        return self.text(name).lower() == "true" if name in self._said else None
+        """Return whether the value of a key is `true`, in any case; None if not set.
+
+        As Boolean.parseBoolean has it, `true` with a blank behind it is false.
+        """
+        self._asked.add(name)
+        return self._said[name].lower() == "true" if name in self._said else None
 
     def number(self, *names: str, least: int = 1) -> int | None:
-        """Return the value of the first key in `names` that is set, or None.
+        """Return the value of the first key in `names` that is set to a number, or None.
 
-        Raises BadRequest if the value is not a whole number, has more than 15 digits, or is less than `least`.
+        What Java does not read as an int, brokers ignore in silence (MixAll.properties2Object); it goes to `ignored`.
+        Raises BadRequest if the value is less than `least`.
         """
         for name in names:
             if name in self._said:
-                text = self.text(name)
-                if not text.isdecimal() or len(text) > NUMBER_DIGITS_MAX or int(text) < least:
-                    raise BadRequest(f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a valid number", path=str(self.path))
-                return int(text)
+                self._asked.add(name)
+                text = self._said[name]
+                if not _INT.fullmatch(text) or abs(int(text)) > _INT_MAX:
+                    self.ignored[name] = text
+                elif int(text) < least:
+                    raise BadRequest(f"{name}={text} is not a valid number", path=str(self.path))
+                else:
+                    return int(text)
         return None
 
     def _read(self) -> dict[str, str]:

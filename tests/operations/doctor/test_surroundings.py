@@ -73,6 +73,7 @@ OLD_LOG, OLD_QUEUE = "mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue"  # Me
         (f"{LOG}=65536\n{OLD_LOG}=1\n{OLD_QUEUE}=1\n{QUEUE}=990\n", "4.9.7", []),
         (f"{OLD_LOG}=65536\n{OLD_QUEUE}=1000\n", "4.5.1", []),
         (f"{LOG}=65536\n{OLD_QUEUE}=1000\n", "4.5.2", [f"3s/.*/{QUEUE}=1000/"]),
+        (f"{LOG}=64K\n{QUEUE}=1000 \n", "4.9.7", [f"2s/.*/{LOG}=65536/", f"3s/.*/{QUEUE}=1000/"]),
         (f"{LOG}=65536\n{QUEUE} = \\\n  6000000\n", "4.9.7", [f"3s/.*/{QUEUE}=1000/", "4,4d"]),
         (f"{LOG}=1024\n{OLD_QUEUE}:1000\n", "5.3.3", [f"2s/.*/{LOG}=65536/", f"3s/.*/{QUEUE}=1000/"]),
         (f"{LOG}=65536\n{QUEUE}=1000\n", "4.5.1", [f"2s/.*/{OLD_LOG}=65536/", f"3s/.*/{OLD_QUEUE}=1000/"]),

@@ -57,8 +57,7 @@ def test_keys(line: str, changed: dict[str, object], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "fileReservedTime=3d",
-        "diskMaxUsedSpaceRatio=0.75",
+        "fileReservedTime=-3",
         "logicalDiskSpaceCleanForciblyThreshold=much",
         "deleteWhen=04,05",
         "deleteWhen=4h",

@@ -66,12 +66,18 @@ def test_numbers_that_are_values_stay_numbers() -> None:
     assert fastjson_loads('{"a":[1,-2,3.5,1e3],0:-7}') == {"a": [1, -2, 3.5, 1000.0], "0": -7}
 
 
+def test_what_people_write_and_all_brokers_read() -> None:
+    """As ConsumerOffsetManager.decode of 4.9.7, 5.3.3 and 5.5.0 reads it."""
+    written = '\ufeff// by hand\n{\'t@a\':{0:375,},/* "t@b":{0:1}, */\n"t//@\'c,}":[1,\n]}// end\0\0'
+    assert fastjson_loads(written) == {"t@a": {"0": 375}, "t//@'c,}": [1]}
+
+
 def test_a_string_that_ends_in_a_backslash_ends_there() -> None:
     assert fastjson_loads(r'{"a":"\\",0:1}') == {"a": "\\", "0": 1}
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", '{"a"', '{"a":', '{"a":1', '{0:"', "{a:1}", "{1.5:2}", "{'a':1}", '{"a":\\}', "\0", "nonsense"]
+    "text", ["", "{", '{"a"', '{"a":', '{"a":1', '{0:"', "{a:1}", "{1.5:2}", "{'a\"':1}", '{"a":\\}', "\0", "nonsense"]
 )
 def test_what_is_no_json_is_a_value_error(text: str) -> None:
     with pytest.raises(json.JSONDecodeError):

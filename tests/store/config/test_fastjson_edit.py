@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqctl.store.config.fastjson import fastjson_loads
+from rmqctl.store.config.fastjson import fastjson_loads, plain_json
 from rmqctl.store.config.fastjson_edit import with_members
 from tests.conftest import unpack
 
@@ -83,7 +83,9 @@ def test_any_object_is_changed_as_a_dict_is(
         place = place[key]
     place.update(members)
     text = json.dumps(before, ensure_ascii=False, indent=indent)
-    assert fastjson_loads(with_members(text, path, members)) == expected
+    assert plain_json(text) == text
+    for written in (text, f"/* by hand */{text[:-1]}/**/}}"):
+        assert fastjson_loads(with_members(written, path, members)) == expected
 
 
 @pytest.mark.parametrize("name", ["broker-497", "broker-533", "broker-550"])
