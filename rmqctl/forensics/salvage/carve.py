@@ -26,6 +26,7 @@ from rmqctl.format import message
 from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET, Message
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels import scan
+from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER, MAGIC_ENTRY_BLANK, decode_entry_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.salvage.coverage import Queues
     from rmqctl.forensics.salvage.sources import Source
 
-BUFFER_SIZE = 4 * 1024 * 1024
+BUFFER_SIZE = 2 * 1024 * 1024
 RECORD_SIZE_MAX = 32 * 1024 * 1024  # maxMessageSize is 4 MiB by default
 PIECES_MAX = 2_000_000
 OFFSET_MAX = 2**62
@@ -75,6 +76,7 @@ class Piece(NamedTuple):
     before: int = 0  # bytes of a head that are in the block before
     queues: Queues | None = None  # None: they were not counted
     last_size: int = 0  # bytes of the last record
+    entries: int = 0  # headers of DLedger's entries, one before each record
 
     @property
     def end(self) -> int:
@@ -123,6 +125,15 @@ def _likely_head(raw: bytes, size: int, at: int, earliest: int) -> Head | None:
         return None
     is_likely = not fields["SYSFLAG"] & ~KNOWN_SYS_FLAGS and 0 <= fields["BODYLENGTH"] <= size - layout.size
     return Head(size, at, stored, bytes(fields["STOREHOST"])) if is_likely else None
+
+
+def is_entry(raw: bytes | memoryview, at: int) -> bool:
+    """Return whether a header of DLedger, or its blank, is at the start of `raw`.
+
+    `at` is its physical offset.
+    """
+    entry = decode_entry_header(raw) if len(raw) >= ENTRY_HEADER.size else None
+    return entry is not None and (entry.magic == MAGIC_ENTRY_BLANK or not entry.problem(at, RECORD_SIZE_MAX))
 
 
 class Carved(NamedTuple):
@@ -264,13 +275,17 @@ class _Strip:
         times = int(first["store_timestamp"]), int(last["store_timestamp"])
         queues = None if self._source.block_size else self._counter.count(self._bytes[begin:], self._rows[:count])
         piece = Piece(self._number, position, physical_offset, size, count, *times, hosts[0], hosts[1])
-        self._found.add(piece._replace(last_size=int(last["size"]), queues=queues))
+        header = self._source.read(position - ENTRY_HEADER.size, ENTRY_HEADER.size)
+        entries = int(is_entry(header, physical_offset - ENTRY_HEADER.size))
+        self._found.add(piece._replace(last_size=int(last["size"]), queues=queues, entries=entries))
         return size
 
     def _note_blank(self, at: int, filled: int, base: int) -> None:
         raw = self._buffer[at : min(at + 8, filled)]
-        size = int.from_bytes(raw[:4], "big")
-        if raw[4:] == message.MAGIC_BLANK.to_bytes(4, "big") and size >= message.BLANK_SIZE:
+        size, magic = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:], "big")
+        if size == MAGIC_ENTRY_BLANK & 0xFFFFFFFF:
+            self.blanks[base + at] = base + at + magic + ENTRY_HEADER.size
+        elif magic == message.MAGIC_BLANK and size >= message.BLANK_SIZE:
             self.blanks[base + at] = base + at + size
 
     def _is_whole(self, position: int, head: Head) -> bool:
@@ -307,14 +322,16 @@ class _Pieces:
 
     def add(self, piece: Piece) -> None:
         last = self.pieces[-1] if self.pieces else None
-        is_next = last is not None and last.messages and last.end == piece.begin and last.base == piece.base
+        before = ENTRY_HEADER.size if piece.entries else 0
+        is_next = last is not None and last.messages and last.end + before == piece.begin and last.base == piece.base
         if last is not None and is_next and piece.messages:
             self.pieces[-1] = last._replace(
-                size=last.size + piece.size,
+                size=piece.end - last.begin,
                 messages=last.messages + piece.messages,
                 last_time=piece.last_time,
                 last_host=piece.last_host,
                 last_size=piece.last_size,
+                entries=last.entries + piece.entries,
                 queues=None if last.queues is None or piece.queues is None else joined(last.queues, piece.queues),
             )
             return

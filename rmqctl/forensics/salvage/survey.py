@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, OFFSET_MAX, V6, Piece, carve, head_at
+from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, OFFSET_MAX, V6, Piece, carve, head_at, is_entry
 from rmqctl.forensics.salvage.coverage import QueueCounter, Queues, joined
 from rmqctl.forensics.salvage.generations import generations_of
 from rmqctl.forensics.salvage.joins import Blocks, Extent, Joined, Joiner
@@ -22,6 +22,7 @@ from rmqctl.format import host, message
 from rmqctl.format.message import MIN_SIZE, Message
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.kernels import scan
+from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -82,7 +83,12 @@ class Survey:
     @property
     def size(self) -> int:
         """The bytes of the whole records."""
-        return sum(run.size for run in self.runs)
+        return sum(run.size for run in self.runs) - max(self.entries - len(self.runs), 0) * ENTRY_HEADER.size
+
+    @property
+    def entries(self) -> int:
+        """How many records have a header of DLedger before them."""
+        return sum(piece.entries for piece in self.generations[self.chosen].pieces) if self.generations else 0
 
     def begin_at(self, physical_offset: int) -> None:
         """Let the log begin at or before its first record: what is between is a hole.
@@ -105,10 +111,13 @@ class Survey:
         source has changed since.
         """
         rows = np.empty(READ_SIZE // MIN_SIZE + 1, scan.RECORD_COLUMNS)
+        raw = np.zeros(0, np.uint8)
         at, need = run.begin, READ_SIZE
         while at < run.end:
-            raw = np.frombuffer(self.read(run, at, min(need, run.end - at)), np.uint8)
-            count = scan.walk(raw, at, OFFSET_MAX, rows, check_bodies=False)
+            at, raw, count = _walk(at, raw, rows)
+            if not count:
+                fresh = np.frombuffer(self.read(run, at, min(need, run.end - at)), np.uint8)
+                at, raw, count = _walk(at, fresh, rows)
             if not count and need <= READ_SIZE and len(raw) > MIN_SIZE:
                 need = max(int.from_bytes(raw[:4].tobytes(), "big"), 1)
                 if len(raw) < need:
@@ -120,7 +129,8 @@ class Survey:
                 changed = self.sources[run.extents[0].source].path
                 raise BadRequest("a source changed while it was read", path=str(changed), hint="salvage a copy of it")
             yield at, rows[:count], raw
-            at, need = at + int(rows[count - 1]["position"]) + int(rows[count - 1]["size"]), READ_SIZE
+            end = int(rows[count - 1]["position"]) + int(rows[count - 1]["size"])
+            at, raw, need = at + end, raw[end:], READ_SIZE
 
     def read(self, run: Run, physical_offset: int, size: int) -> bytes:
         """Return bytes of a run."""
@@ -172,6 +182,16 @@ class Survey:
             "unreadableBytes": source.unreadable,
             "bytes": used,
         }
+
+
+def _walk(at: int, raw: Bytes, rows: Rows) -> tuple[int, Bytes, int]:
+    """Read records into `rows`, after a header of DLedger if one is there.
+
+    Returns where they begin, their bytes, and how many there are.
+    """
+    if is_entry(raw[: ENTRY_HEADER.size].data, at):
+        at, raw = at + ENTRY_HEADER.size, raw[ENTRY_HEADER.size :]
+    return at, raw, scan.walk(raw, at, OFFSET_MAX, rows, check_bodies=False) if len(raw) else 0
 
 
 def _row(record: Message) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, head_at, messages_of
+from rmqctl.forensics.salvage.carve import BLOCK_SIZES, HEAD_ROOM, head_at, is_entry, messages_of
 from rmqctl.forensics.witness.usual import beginning
 from rmqctl.format import crc, message, properties
 from rmqctl.format.message import Message
@@ -71,7 +71,9 @@ def is_end_proven(source: Source, piece: Piece, times: UniqueKeyTimes) -> bool:
     size, step = piece.last_size, source.block_size or BLOCK_SIZES[1]
     joints = [joint for joint in range(-(end - size) % step, size, step) if joint]
     behind = source.read(end, HEAD_ROOM) if joints else b""
-    if not any(behind[:8]) or behind[4:8] == message.MAGIC_BLANK.to_bytes(4, "big"):
+    if not any(behind[:8]) or (piece.entries and is_entry(behind, piece.end)):
+        return True
+    if behind[4:8] == message.MAGIC_BLANK.to_bytes(4, "big"):
         return True
     following = head_at(behind, piece.end)
     raw = source.read(end - size, size)

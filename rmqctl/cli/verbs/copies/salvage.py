@@ -103,7 +103,8 @@ def command(sources: tuple[Path, ...], new: Path, asked: SalvageOptions) -> int:
     `__CRC32#` or the time in UNIQ_KEY must. A record inside the body of another is no record of the log.
 
     If SOURCE has several logs, of another broker or from before the store was emptied, the one with most bytes comes
-    back, and the others are listed. They are never mixed. --generation chooses another one.
+    back, and the others are listed. They are never mixed. --generation chooses another one. The log of a DLedger group
+    comes back as an ordinary one.
 
     Each record has a grade: `whole` (only these come back), `bodyDamaged`, `headerOnly`, or `jointNotProven`. NEW gets
     log, queues, index, checkpoint and configuration, so a broker starts on it. Messages keep their queue offsets: in
@@ -128,6 +129,11 @@ def command(sources: tuple[Path, ...], new: Path, asked: SalvageOptions) -> int:
     with progress(kept("progress_mode"), size, "salvage") as advance:
         found = survey(files, asked.generation, advance, asked.threads)
     written: dict[str, Any] = {"written": False}
+    if found.entries:
+        remark(
+            "this log is a DLedger group's, which may not have agreed on its last messages; "
+            "NEW gets an ordinary log: its messages move together, as with --holes compact"
+        )
     if found.runs:
         model = Model(sources)
         written = _write(found, model, new, asked)
@@ -157,7 +163,7 @@ def _write(found: Survey, model: Model, new: Path, asked: SalvageOptions) -> dic
     from rmqctl.operations.salvage.new_log import file_size_of
     from rmqctl.operations.salvage.new_store import NewStore
 
-    compact = asked.holes == "compact"
+    compact = asked.holes == "compact" or found.entries > 0
     size = file_size_of(found, asked.commitlog_file_size, compact=compact)
     if not compact:
         found.begin_at(found.runs[0].begin // size * size)

@@ -51,6 +51,13 @@ def test_a_whole_store_comes_back_byte_for_byte(golden: Golden, tmp_path: Path, 
     assert rmqctl("salvage", store, "--to", new).code == 2
 
 
+def test_a_dledger_log_becomes_an_ordinary_one(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, new = golden("broker-550-dledger"), tmp_path / "new"
+    result = rmqctl("salvage", store, "--to", new, "-o", "json")
+    assert (result.code, result.document()["holes"], len(result.document()["generations"])) == (0, [], 1)
+    assert messages(rmqctl, new) == messages(rmqctl, store)
+
+
 def test_nothing_found(tmp_path: Path, rmqctl: Rmqctl) -> None:
     (tmp_path / "file").write_bytes(b"x" * 5000)
     result = rmqctl("salvage", tmp_path / "file", "--to", tmp_path / "new", "-o", "json")
