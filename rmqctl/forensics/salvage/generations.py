@@ -2,10 +2,10 @@
 
 Two logs may have other records at the same offsets: another broker's, or one broker's before and after its store was
 emptied. A *generation* is one of them. Its pieces have the STOREHOST of one broker, and in the order of their offsets
-their store times never fall. Where they overlap, they have the same records. Pieces are taken in the order of their
-store times: in the log of one broker, the offsets then rise, and they fall back where a new log begins. A log that
-begins where the last file of another one ends goes on with it: its broker got another address, or its clock was set
-back.
+their store times never fall, or in a DLedger group's by at most 1 s. Where they overlap, they have the same records.
+Pieces are taken in the order of their store times: in the log of one broker, the offsets then rise, and they fall back
+where a new log begins. A log that begins where the last file of another one ends goes on with it: its broker got
+another address, or its clock was set back.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 GENERATIONS_MAX = 64  # of one broker; further pieces are not compared with older ones
 NEAR = 64 * 1024  # bytes between two pieces of one stretch of a log: room for a damaged record
+ENTRIES_FALL = 1000  # ms by which the store times of a DLedger log may fall: they are taken before its lock
 _COMPARED = MIN_SIZE  # bytes of a record
 
 
@@ -74,7 +75,9 @@ class Generation:
         if overlaps:
             is_same = all(one.messages and _is_same(one, later, sources) for one, later in overlaps)
             return (False, 0) if is_same and piece.messages else None
-        if (before and before.last_time > piece.first_time) or (behind and behind.first_time < piece.last_time):
+        slack = ENTRIES_FALL if piece.entries else 0
+        is_early = before is not None and before.last_time - slack > piece.first_time
+        if is_early or (behind is not None and behind.first_time + slack < piece.last_time):
             return None
         return before is None or piece.begin - before.end > NEAR, piece.first_time - (before.last_time if before else 0)
 

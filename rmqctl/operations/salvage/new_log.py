@@ -30,6 +30,7 @@ from rmqctl.operations.placeholder.record import (
     surroundings,
 )
 from rmqctl.store.config.store_path import COMMITLOG
+from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,13 +55,14 @@ def file_size_of(found: Survey, asked: int | None, *, compact: bool) -> int:
     It is as asked, as the source files have it, or as the blanks say. Raises BadRequest if a record would lie in two
     files.
     """
-    begins = {run.extents[0][:2]: run.begin for run in found.runs}
+    header = ENTRY_HEADER.size if found.entries else 0
+    begins = {run.extents[0][:2]: run.begin - header for run in found.runs}
     sizes = [
         source.size
         for number, source in enumerate(found.sources)
-        if source.size and begins.get((number, 0), -1) % source.size == 0
+        if source.size and begins.get((number, header), -1) % source.size == 0
     ]
-    blanks = int(np.gcd.reduce([*found.blanks.values()])) if found.blanks else 0
+    blanks = int(np.gcd.reduce([end - header for end in found.blanks.values()])) if found.blanks else 0
     likely = [size for size, _ in Counter(sizes).most_common() if not (blanks % size if blanks else size % _PAGE)]
     guesses = [asked] if asked else [*likely, blanks, _FILE_SIZE_USUAL]
     for size in guesses:

@@ -15,6 +15,8 @@ from rmqctl.forensics.salvage.sources import sources_of
 from rmqctl.forensics.salvage.survey import Survey, survey
 from rmqctl.format import crc
 from rmqctl.format.message import HEADS, MAGIC_V1, Message
+from rmqctl.operations.salvage.new_log import file_size_of
+from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
 
@@ -138,6 +140,21 @@ def test_blocks_that_fit_by_chance_prove_nothing(tmp_path: Path) -> None:
     _, found = salvaged(tmp_path, shuffled([*pool, *fitting, *others]))
     assert found
     assert found.items() <= log.items()
+
+
+def test_the_files_of_a_dledger_log(tmp_path: Path) -> None:
+    raw, size = b"", 16384
+    for number in range(90):
+        left = size - len(raw) % size
+        if left < 1000:
+            raw += struct.pack(">ii", -1, left) + bytes(left - 8)
+        one = record(len(raw) + ENTRY_HEADER.size, b"x" * 500, BEGAN - number % 3)
+        header = 1, ENTRY_HEADER.size + len(one), number, 1, len(raw), 0, 0, 0, len(one)
+        raw += ENTRY_HEADER.struct.pack(*header) + one
+    found, log = salvaged(tmp_path, raw)
+    assert (len(log), found.holes, len(found.generations)) == (90, [], 1)
+    assert found.size == sum(map(len, log.values()))
+    assert file_size_of(found, None, compact=True) == size
 
 
 def test_records_inside_bodies_are_no_records(tmp_path: Path) -> None:
