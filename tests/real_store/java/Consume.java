@@ -83,7 +83,7 @@ public final class Consume {
             for (MessageExt message : messages) {
                 offsets.computeIfAbsent(queue.getQueueId(), id -> new ArrayList<>()).add(message.getQueueOffset());
                 CRC32 crc = new CRC32();
-                crc.update(message.getBody());
+                crc.update(message.getBody() == null ? new byte[0] : message.getBody());
                 bodies.computeIfAbsent(queue.getQueueId(), id -> new ArrayList<>()).add(crc.getValue());
             }
         }
