@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.format.message import BLANK_SIZE, Blank, Damage, Message
 from rmqctl.operations.placeholder.pieces import PlaceholderRecord, Span, placeholder_records
-from rmqctl.operations.placeholder.record import Claim, placeholder_message, surroundings
+from rmqctl.operations.placeholder.record import Claim, least_size, placeholder_message, sign_size, surroundings
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.file_edits import overwrite
@@ -55,21 +55,33 @@ def mend(root: Path, *, long_topics: bool = True) -> Mended:
         after = next(
             (found for found in items if isinstance(found, Message) and found.physical_offset >= span.end), None
         )
-        of_span = [
-            claim
-            for claim in claims
-            if claim.physical_offset is not None and span.begin <= claim.physical_offset < span.end
-        ]
+        of_span = [claim for claim in claims if span.begin <= claim.physical_offset < span.end]
         possible = [missing for missing in owed if missing.behind < span.end and missing.before > span.begin]
         around = surroundings(before, after, long_topics=long_topics)
-        plan = placeholder_records(span, of_span + [missing.claim for missing in possible], damage.code, around)
+        for missing in possible:
+            size = least_size((missing.claim,), around) + 1 + sign_size(damage.code)
+            if _in_free_room(of_span, missing.claim, size, span):
+                owed.remove(missing)
+        plan = placeholder_records(span, of_span, damage.code, around)
         mended.records.extend(plan.records)
-        mended.dropped.extend(claim for claim in plan.dropped if claim.physical_offset is not None)
-        owed = [missing for missing in owed if missing not in possible or missing.claim in plan.dropped]
+        mended.dropped.extend(plan.dropped)
     mended.dropped.extend(missing.claim for missing in owed)
     for record in mended.records:
         overwrite(root, record.physical_offset, record.data)
     return mended
+
+
+def _in_free_room(claims: list[Claim], owed: Claim, size: int, span: Span) -> bool:
+    """Add the claim to those of the range, where its queue's order and their sizes leave room; return whether."""
+    same = [claim for claim in claims if claim[:2] == owed[:2]]
+    low = max((claim.physical_offset for claim in same if claim.queue_offset < owed.queue_offset), default=span.begin)
+    high = min((claim.physical_offset for claim in same if claim.queue_offset > owed.queue_offset), default=span.end)
+    begins = sorted((claim.physical_offset, claim.physical_offset + claim.size) for claim in claims)
+    for (_, begin), (end, _) in pairwise([(0, span.begin), *begins, (span.end - BLANK_SIZE, 0)]):
+        if low <= begin and begin + size <= end <= high:
+            claims.append(owed._replace(physical_offset=begin, size=size))
+            return True
+    return False
 
 
 def _owed(items: Sequence[Message | Blank | Damage], claims: Sequence[Claim]) -> list[Owed]:
@@ -80,7 +92,7 @@ def _owed(items: Sequence[Message | Blank | Damage], claims: Sequence[Claim]) ->
     """
     known: dict[tuple[str, int], dict[int, int]] = {}
     for claim in claims:
-        known.setdefault(claim.queue, {})[claim.queue_offset] = claim.physical_offset or 0
+        known.setdefault(claim[:2], {})[claim.queue_offset] = claim.physical_offset
     for item in items:
         if isinstance(item, Message):
             for place in queue_destinations(item):

@@ -1,18 +1,16 @@
 """The records that fill a damaged range of the log completely.
 
-A record that a unit leads to goes to the unit's place, the record for a lost unit into a free part of the range.
-Fillers take the rest, and at the end of a file a blank does.
+A record that a unit leads to goes to the unit's place. Fillers take the rest, and at the end of a file a blank does.
 """
 
 from __future__ import annotations
 
 import struct
-from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.operations.placeholder.record import claimed_record, filler, filler_size_min, least_size, sign_size
+from rmqctl.operations.placeholder.record import claimed_record, filler, filler_size_min, least_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -67,9 +65,6 @@ def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: 
     small for a record.
     """
     pieces, dropped = _pieces(span, claims, around)
-    for owed in claims:
-        if owed.physical_offset is None and not _place_owed(span, pieces, owed, code, around):
-            dropped.append(owed)
     return PlaceholderPlan(_records(span, pieces, code, around), dropped)
 
 
@@ -95,8 +90,6 @@ def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[t
     # group the claims by physical offset, in log order: a message with LMQs has several units
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
-        if claim.physical_offset is None:
-            continue
         if span.begin <= claim.physical_offset < span.end:
             by_place.setdefault(claim.physical_offset, []).append(claim)
         else:
@@ -120,33 +113,6 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
     elif gap and pieces:
         pieces[-1].end = end
     return gap == 0 or pieces != []
-
-
-def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Assign `owed` to the first free piece with room; return whether there is one.
-
-    In log order, the queue offsets of one queue must rise.
-    """
-    least = least_size((owed,), around) + 1
-    with_placeholder = least + sign_size(code)
-    first, last = 0, len(pieces)
-    for number, piece in enumerate(pieces):
-        offsets = [claim.queue_offset for claim in piece.claims if claim.queue == owed.queue]
-        if offsets and offsets[0] < owed.queue_offset:
-            first = number + 1
-        elif offsets:
-            last = min(last, number)
-    for need, number in product((with_placeholder, least), range(first, last)):
-        piece = pieces[number]
-        rest = piece.end - piece.begin - need
-        if piece.claims or rest < (BLANK_SIZE if piece.end == span.file_end else 0):
-            continue
-        if rest >= filler_size_min(around) or piece.end == span.file_end:
-            pieces.insert(number + 1, _Piece(piece.begin + need, piece.end))
-            piece.end = piece.begin + need
-        piece.claims = (owed,)
-        return True
-    return False
 
 
 def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:

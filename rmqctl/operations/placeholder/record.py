@@ -45,7 +45,7 @@ Real brokers behave so (tests/interop/test_placeholder_records.py, test_served_p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rmqctl.format import crc, host, properties
 from rmqctl.format.body.client_check import PORT_MAX, has_bad_compression, has_bad_port
@@ -78,9 +78,6 @@ from rmqctl.format.sys_flag import (
 )
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 
-if TYPE_CHECKING:
-    from rmqctl.store.config.topics import QueueKey
-
 NAME = properties.PLACEHOLDER
 # flags that a new body does not have: it is neither compressed nor a batch of messages
 _OF_THE_BODY = COMPRESSED | COMPRESSION_TYPE_MASK | NEED_UNWRAP | INNER_BATCH
@@ -100,17 +97,11 @@ class Claim(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
-    # None: the unit is lost, and its record may go into any free part of the damaged range
-    physical_offset: int | None = None
+    physical_offset: int = 0  # of the record
     size: int = 0
     tags_code: int = 0
     tags: str = ""  # empty if unknown
     inner_num: int = 0  # queue offsets of the unit in a batch queue, else 0
-
-    @property
-    def queue(self) -> QueueKey:
-        """The topic and the queueId of the unit."""
-        return self.topic, self.queue_id
 
 
 class Surroundings(NamedTuple):

@@ -326,9 +326,7 @@ class DLedgerRestart(RestartSimulation):
         )
 
 
-def plan_group_start(
-    store: ReadOnlyStore, profile: Profile, threads: int = 1, mode: Mode | None = None
-) -> RestartOutcome:
+def plan_group_start(store: ReadOnlyStore, profile: Profile, threads: int = 1) -> RestartOutcome:
     """Simulate the restart of a broker on a DLedger store. Raises OSError."""
     builder = DispatchRequestBuilder(with_keys=False)
-    return outcomes_of([DLedgerRestart(store, profile, builder, mode)], store, builder, threads)[0]
+    return outcomes_of([DLedgerRestart(store, profile, builder)], store, builder, threads)[0]

@@ -13,7 +13,7 @@ CLAIMS = [Claim("OrderPaid", 0, 5, AT + 1000, 400), Claim("OrderPaid", 0, 6, AT 
 
 def block_of(begin: int, end: int) -> PlaceholderBlock:
     """Placeholders for the claims, filler placeholders around them; up to the file's end with a blank."""
-    claims = [claim for claim in CLAIMS if claim.physical_offset is not None and begin <= claim.physical_offset < end]
+    claims = [claim for claim in CLAIMS if begin <= claim.physical_offset < end]
     data = b"".join(
         record.data
         for record in placeholder_records(Span(begin, end, AT, FILE_END), claims, "bad-magic", AROUND).records
