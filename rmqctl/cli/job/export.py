@@ -213,5 +213,5 @@ def _check_read(run: JobRun, read: Coverage) -> None:
 def _finish(run: JobRun, read: Coverage, place: Row, written: Row, output: str) -> int:
     """Print what was written and read. Return the exit code."""
     document = place | scanned(read) | written
-    print_written(run, document, document, output)
+    print_written(run, document, output)
     return finish(run, [read])

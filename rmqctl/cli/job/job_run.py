@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.job.spark_options import spark_session
-from rmqctl.cli.output.render import count_progress, print_document, print_fields, print_rows, remark
+from rmqctl.cli.output.render import count_progress, print_document, print_line_of_text, print_rows, remark
 from rmqctl.cli.shared.option_class import kept
 from rmqctl.cli.shared.options import open_store
 from rmqctl.errors import ExitCode
@@ -176,15 +176,16 @@ def print_result(
         print_rows(verb, rows, document[rows], output, keys, columns, head={})
 
 
-def print_written(run: JobRun, document: Row, fields: Row, output: str) -> None:
-    """Print what a job has written: `document` as JSON, or `fields` as a table.
+def print_written(run: JobRun, document: Row, output: str) -> None:
+    """Print what a job has written: the document as JSON, or a line for people.
 
-    Both begin with the stores.
+    The document has `to` and `fileCount`; `finish` says on stderr what was read.
     """
     if output == "json":
         print_document(f"job.{run.name}", {"stores": run.names} | document)
-    else:
-        print_fields(({"stores": ", ".join(run.names)} | fields).items())
+        return
+    messages = f"{counted(document['messages'], 'message')} in " if "messages" in document else ""
+    print_line_of_text(f"{messages}{counted(document['fileCount'], 'file')}: {document['to']}")
 
 
 def scanned(scan: Coverage) -> Row:

@@ -175,8 +175,7 @@ def _to_files(run: JobRun, query: str, stores: tuple[Path, ...], output: str, fi
             found = write()
         there.publish(found)
     document = {"to": str(target.absolute()), "format": files.file_format, "fileCount": len(found)}
-    counts = scanned(read[0]) if read else {}
-    print_written(run, document | ({"scanned": counts} if read else {}), document | counts, output)
+    print_written(run, document | ({"scanned": scanned(read[0])} if read else {}), output)
     return finish(run, read)
 
 
