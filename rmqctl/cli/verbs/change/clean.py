@@ -16,6 +16,7 @@ from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.clean_run import GAUGES, CleanOptions, CleanRun
 from rmqctl.cli.views.metrics_file import MetricsFile, with_metrics
+from rmqctl.errors import BadRequest
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
@@ -159,6 +160,9 @@ def command(store: Path, asked: CleanOptions) -> int:
         _wait_for_lock(store, asked)
         opened = open_store(store)
         check_places(opened.path.commitlogs, files)
+        if opened.conf.ignored:  # a broker deletes by its default then, which may be less than was meant
+            key, value = next(iter(opened.conf.ignored.items()))
+            raise BadRequest(f"{key}={value!r} is not a number: correct it, then clean", path=opened.conf.path)
         return CleanRun(opened, asked, gauges, has_conf=kept("broker_conf") is not None).run()
 
     return with_metrics(gauges, asked.metrics, run)

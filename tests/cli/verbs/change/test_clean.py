@@ -235,6 +235,7 @@ def test_a_commit_log_in_two_places(store: Path, tmp_path: Path, rmqctl: Rmqctl)
         ("deleteWhen=HOUR\nfileReservedTime=876000", ("--reserved-hours", 1), 1),
         ("deleteWhen=99", ("--manual",), 1),
         ("deleteWhen=99\ncleanFileForciblyEnable=false", ("--max-disk-percent", 10), 1),
+        ("fileReservedTime=3d", ("--manual",), 2),  # a broker would take 72 h
     ],
 )
 def test_broker_conf_and_options(
