@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from rmqctl.format.profile import profile_of
 from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.simulation import plan_restart
-from tests.conftest import Rmqctl
+from tests.conftest import Rmqctl, tree_hash
+from tests.real_store.cluster import Cluster
 from tests.real_store.harness import Geometry, RealRocketMQ
 from tests.support.file_edits import write_at
 
@@ -186,3 +189,27 @@ def test_repaired_stores_serve_all_twice_whatever_is_read(kind: str, tmp_path: P
                     assert is_named or not lacking
                 assert (root.name, lacking) == (root.name, set())
     assert max(map(len, keys.values())) == MESSAGES
+
+
+IN_ROCKSDBSTORE = {"timerRocksDBEnable": "true", "indexRocksDBEnable": "true", "transRocksDBEnable": "true"}
+LOOKS = ("info", "doctor", "verify --level 3", "queue", "queue --timer", "lag", "dump", "trace --key x")
+
+
+def test_inspection_leaves_the_store_of_a_running_broker_alone(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The broker is frozen: only rmqctl could change a file."""
+    with Cluster("5.5.0", tmp_path) as cluster:
+        broker = cluster.start("master", 0, "ASYNC_MASTER", SETTINGS | IN_ROCKSDBSTORE)
+        assert len(cluster.put(100)) == 100
+        os.kill(broker.pid, signal.SIGSTOP)
+        before = files_in(broker.store)
+        for look in LOOKS:
+            verb, *options = look.split()
+            assert rmqctl(verb, broker.store, *options).code != 70
+            assert (look, files_in(broker.store)) == (look, before)
+        assert len(rmqctl("dump", broker.store, "--topic", "orders", "-o", "jsonl").rows()) == 100
+
+
+def files_in(root: Path) -> tuple[str, dict[str, tuple[int, int]]]:
+    """The bytes, and for each file which one it is and when it was changed."""
+    stats = {str(path): path.lstat() for path in root.rglob("*")}
+    return tree_hash(root), {name: (found.st_ino, found.st_mtime_ns) for name, found in stats.items()}
