@@ -84,8 +84,10 @@ def test_marks_hover_and_colours(browser: Browser, golden: Golden, rmqctl: Rmqct
         colour = {name: page.evaluate(root.format(name)) for name in (*PAPER[0], *PAPER[1], *MARKS)}
         assert min(contrast(colour[one], colour[other]) for one, other in product(*PAPER)) >= 4.5
         assert min(contrast(colour[one], colour["back"]) for one in MARKS) >= 3
-        backs = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (backs == "rgb(255, 255, 255)") == (theme == "light")
+        back = "getComputedStyle(document.body).backgroundColor"
+        assert (page.evaluate(back) == "rgb(255, 255, 255)") == (theme == "light")
+        page.emulate_media(media="print")
+        assert page.evaluate(back) == "rgb(255, 255, 255)"  # paper is white
 
 
 def test_a_hostile_store_of_a_hundred_thousand_topics(browser: Browser, rmqctl: Rmqctl, tmp_path: Path) -> None:
