@@ -273,25 +273,15 @@ def _fill(found: Survey, pieces: Sequence[Piece]) -> None:
     found.holes = [
         (one.end, other.begin)
         for one, other in zip(found.runs, found.runs[1:], strict=False)
-        if one.end < other.begin and not _is_blank(found, one.end, other.begin)
+        if one.end < other.begin != found.blanks.get(one.end)
     ]
     _count_queues(found)
 
 
-def _is_blank(found: Survey, begin: int, end: int) -> bool:
-    return found.blanks.get(begin) == end
-
-
 def _ranges(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
-    begin = end = None
-    for run in runs:
-        if end != run.begin:
-            if begin is not None and end is not None:
-                yield begin, end
-            begin = run.begin
-        end = run.end
-    if begin is not None and end is not None:
-        yield begin, end
+    begins = [run.begin for run in runs]
+    ends = [run.end for run in runs]
+    yield from zip(sorted(set(begins) - set(ends)), sorted(set(ends) - set(begins)), strict=True)
 
 
 def _without_overlap(found: Survey, runs: list[Run]) -> list[Run]:
@@ -306,13 +296,11 @@ def _without_overlap(found: Survey, runs: list[Run]) -> list[Run]:
             continue
         if run.begin < covered:
             head = head_at(found.read(run, covered, HEAD_ROOM))
-            if head is None or head.physical_offset != covered:
+            if head is None or head.physical_offset != covered or len(run.extents) > 1:
                 continue
-            extent = run.extents[0]
-            if len(run.extents) > 1:
-                continue
-            skip, left = covered - run.begin, run.end - covered
-            kept.append(Run(covered, left, (extent._replace(position=extent.position + skip, size=left),)))
+            extent, left = run.extents[0], run.end - covered
+            extent = extent._replace(position=extent.position + covered - run.begin, size=left)
+            kept.append(Run(covered, left, (extent,)))
         else:
             kept.append(run)
     return kept
