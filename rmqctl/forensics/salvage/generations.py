@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.salvage.sources import Source
 
 GENERATIONS_MAX = 64  # of one broker; further pieces are not compared with older ones
+HEADS_LEAST = 8  # of a log without a whole record: fewer may be damaged ones
 NEAR = 64 * 1024  # bytes between two pieces of one stretch of a log: room for a damaged record
 ENTRIES_FALL = 1000  # ms by which the store times of a DLedger log may fall: they are taken before its lock
 _COMPARED = MIN_SIZE  # bytes of a record
@@ -47,7 +48,7 @@ class Generation:
             insort(self.pieces, piece, key=_begin)
             self.size += piece.size
         else:
-            self.heads.append(piece)
+            insort(self.heads, piece, key=_begin)
 
     def leave_doubtful_ends(self, is_proven: Sequence[bool]) -> None:
         """Make heads of the last records of those pieces whose end is not proven."""
@@ -67,23 +68,28 @@ class Generation:
 
         None if it is no part of this log. That is whether it is farther than NEAR, and the time between them in ms.
         """
-        at = bisect_right(self.pieces, piece.begin, key=_begin)
-        before = self.pieces[at - 1] if at else None
-        behind = self.pieces[at] if at < len(self.pieces) else None
+        before, behind = _beside(self.pieces, piece)
         overlaps = [(before, piece)] if before is not None and before.end > piece.begin else []
         overlaps += [(piece, behind)] if behind is not None and piece.messages and piece.end > behind.begin else []
         if overlaps:
             is_same = all(one.messages and _is_same(one, later, sources) for one, later in overlaps)
             return (False, 0) if is_same and piece.messages else None
+        heads = (None, None) if piece.messages else _beside(self.heads, piece)
         slack = ENTRIES_FALL if piece.entries else 0
-        is_early = before is not None and before.last_time - slack > piece.first_time
-        if is_early or (behind is not None and behind.first_time + slack < piece.last_time):
+        is_early = any(one.last_time - slack > piece.first_time for one in (before, heads[0]) if one is not None)
+        if is_early or any(one.first_time + slack < piece.last_time for one in (behind, heads[1]) if one is not None):
             return None
-        return before is None or piece.begin - before.end > NEAR, piece.first_time - (before.last_time if before else 0)
+        last = max((one for one in (before, heads[0]) if one is not None), key=_begin, default=None)
+        return last is None or piece.begin - last.end > NEAR, piece.first_time - (last.last_time if last else 0)
 
 
 def _begin(piece: Piece) -> int:
     return piece.begin
+
+
+def _beside(pieces: Sequence[Piece], piece: Piece) -> tuple[Piece | None, Piece | None]:
+    at = bisect_right(pieces, piece.begin, key=_begin)
+    return pieces[at - 1] if at else None, pieces[at] if at < len(pieces) else None
 
 
 def _is_same(one: Piece, later: Piece, sources: Sequence[Source]) -> bool:
@@ -109,10 +115,12 @@ def generations_of(pieces: Sequence[Piece], sources: Sequence[Source], blanks: M
         near = [(distance, one) for distance, one in distances if distance is not None]
         if near:
             min(near, key=lambda pair: pair[0])[1].add(piece)
-        elif piece.messages or not of_broker:
+        elif piece.messages or len(of_broker) < GENERATIONS_MAX:
             of_broker.append(Generation())
             of_broker[-1].add(piece)
-    generations = _continued([one for of_broker in found.values() for one in of_broker], blanks)
+    logs = [one for of_broker in found.values() for one in of_broker]
+    told = [one for one in logs if one.pieces or len(one.heads) >= HEADS_LEAST]
+    generations = _continued(told or logs, blanks)
     generations.sort(key=lambda one: (one.size, one.last_time), reverse=True)
     _add_cut(generations, [piece for piece in pieces if piece.first_time == UNKNOWN_TIME])
     return generations

@@ -36,6 +36,7 @@ class UniqueKeyTimes:
 
     def __init__(self, pieces: Sequence[Piece], sources: Sequence[Source]) -> None:
         self._found = defaultdict[str, list[int]](list)
+        self._bodies: dict[int, int] = {}  # BODYCRC -> physical offset of a record that has it
         step = max(len(pieces) // SAMPLE, 1)
         each = max(SAMPLE // max(len(pieces), 1), 1)
         for piece in pieces[::step]:
@@ -44,9 +45,14 @@ class UniqueKeyTimes:
 
     def learn(self, record: Message) -> None:
         """Take the times of an undamaged record."""
+        self._bodies.setdefault(record.body_crc, record.physical_offset)
         client = beginning(record)
         if client is not None and len(self._found[client[0]]) < SAMPLE:
             self._found[client[0]].append(client[1])
+
+    def has_body_elsewhere(self, record: Message) -> bool:
+        """Return whether another record has the same BODYCRC."""
+        return self._bodies.get(record.body_crc, record.physical_offset) != record.physical_offset
 
     def agrees(self, record: Message) -> bool | None:
         """Return whether UNIQ_KEY and BORNTIMESTAMP are of one record.
@@ -96,7 +102,8 @@ def is_proven(
     if agrees is False or not joints:
         return agrees is not False
     body_end = message.head_of(raw).size + len(record.body)
-    if max(joints) < body_end and len(record.body) >= BODY_LEAST and record.body_crc not in others:
+    is_common = record.body_crc in others or times.has_body_elsewhere(record)
+    if max(joints) < body_end and len(record.body) >= BODY_LEAST and not is_common:
         return True
     key = f"{properties.UNIQ_KEY}{properties.NAME_VALUE_SEPARATOR}{record.properties.get(properties.UNIQ_KEY)}"
     is_across = min(joints) >= message.HEADS[0].offset("BORNHOST") and raw.rfind(key.encode()) >= max(joints)

@@ -111,6 +111,19 @@ def test_two_logs_are_never_mixed(is_repeated: bool, tmp_path: Path) -> None:
         assert any(found.items() <= log.items() for log in logs)
 
 
+def test_two_logs_without_a_whole_record_are_never_mixed(tmp_path: Path) -> None:
+    draw = random.Random(8)
+    logs = [
+        log_of((draw.randbytes(draw.randint(4200, 7900)) for _ in range(60)), began, client=client)
+        for client, began in ((1, BEGAN), (2, BEGAN + 3000))
+    ]
+    raw = shuffled([block for log in logs for block in blocks_of(b"".join(log.values()))])
+    for generation in range(2):
+        _, found = salvaged(tmp_path, raw, generation)
+        assert len(found) > 50
+        assert any(found.items() <= log.items() for log in logs)
+
+
 def test_the_end_of_a_record_may_be_another_logs(tmp_path: Path) -> None:
     draw = random.Random(6)
     logs = [
