@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.forensics.witness.diagnosis import OFFERED_MAX
-from rmqctl.forensics.witness.usual import BORN_SPAN_MS, EXCEPTIONS_MAX, RECONSUME_TIMES_MAX, SPIKE_MS
+from rmqctl.forensics.witness.usual import BORN_SPAN_MS, DISTINCT_MAX, EXCEPTIONS_MAX, RECONSUME_TIMES_MAX, SPIKE_MS
 from rmqctl.format.message import HEADS
 
 if TYPE_CHECKING:
@@ -51,7 +51,10 @@ def fields_of(columns: Columns) -> Numbers:
 
 
 class UncoveredFields:
-    """Compares the fields of records with those before and behind, in log order."""
+    """Compares the fields of records with those before and behind, in log order.
+
+    After DISTINCT_MAX values, such as the times of that many delayed messages, it takes no more.
+    """
 
     def __init__(self) -> None:
         self._parts: list[Numbers] = []
@@ -61,6 +64,8 @@ class UncoveredFields:
 
     def hear(self, fields: Numbers) -> None:
         """Take the fields of records."""
+        if len(self._seen) >= DISTINCT_MAX:
+            return
         self._parts.append(fields)
         self._count += fields.shape[1]
         if self._count >= CHUNK:
@@ -81,11 +86,12 @@ class UncoveredFields:
         self._parts, self._count = [fields[:, -2:]], 0
         for number, field in enumerate(fields[1:]):
             far = _is_apart(field, SLACK[number]) if number < len(SLACK) else _is_one_bit_off(field)
-            for place in (np.flatnonzero(far) + 1).tolist():
-                value = int(field[place])
-                self._seen[number, value] += 1
+            places = np.flatnonzero(far) + 1
+            values, inverse, counts = np.unique(field[places], return_inverse=True, return_counts=True)
+            for index, (value, count) in enumerate(zip(values.tolist(), counts.tolist(), strict=True)):
+                self._seen[number, value] += count
                 if self._seen[number, value] <= EXCEPTIONS_MAX:
-                    self._places.append((number, value, int(fields[0, place])))
+                    self._places += [(number, value, at) for at in fields[0, places[inverse == index]].tolist()]
 
 
 def _is_apart(times: Numbers, slack: int) -> Flags:

@@ -179,7 +179,7 @@ class Examiner:
             restart = replace(restart, refused=restart.refused or f"{refusing.path}: {refusing.detail}")
         pid, unread = self.store.lock_holder(), self._unread
         rejects_good = self._rejects_good(restart)
-        healing = None if renamed or repairs.refused else self._healing(findings)
+        healing = None if renamed or repairs.refused or self._blocked else self._healing(findings)
         findings = (*findings, *self._changed_fields(healing))
         return Examination(
             report, findings, facts, restart, repairs, pid, self._wrong, by_version, unread, rejects_good, healing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,16 @@ def test_a_changed_bit_that_brokers_cannot_see(field: str, byte: int, bit: int, 
         ("field-changed", at)
     ]
     assert diagnose(found, "STORE").causes[0].next_command == "rmqctl heal STORE --yes"
+
+
+def test_no_heal_is_offered_where_no_verb_changes_the_log(golden: Golden) -> None:
+    root = golden("326-basic")
+    store = ReadOnlyStore(root)
+    message = next(islice((item for item in store.commit_log.scan() if isinstance(item, Message)), 40, None))
+    at = message.physical_offset + HEADS[0].offset("SYSFLAG")
+    flip_bits(root / "commitlog" / "00000000000000000000", at, 1 << 6)
+    assert Examiner(store, guess_profile(store), 1).run().healing is not None
+    assert Examiner(store, guess_profile(store), 1, blocked=lambda _: "3.x").run().healing is None
 
 
 def test_a_start_beside_a_queue_file_off_its_grid_is_simulated(golden: Golden) -> None:
