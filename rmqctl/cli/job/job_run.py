@@ -173,7 +173,7 @@ def print_result(
     if output == "json":
         print_document(verb, {"stores": run.names} | document)
     else:
-        print_rows(verb, rows, document[rows], output, keys, columns, head={})
+        print_rows(verb, rows, document[rows], output, keys, columns, head={}, keeps_order=True)  # a query's, too
 
 
 def print_written(run: JobRun, document: Row, output: str) -> None:

@@ -23,6 +23,7 @@ from rmqctl.cli.shared.options import (
     open_store,
     output_option,
     progress_option,
+    verbose_option,
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.verify_view import VerifiedStore, exit_code_of, print_report, print_stores
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 )
 @ignore_receipts_option
 @spark_options
+@verbose_option
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 def command(stores: tuple[Path, ...], level: int, ignore_receipts: bool, output: str) -> int:

@@ -106,12 +106,13 @@ def print_rows(
     *,
     head: Row,
     live: bool = False,
+    keeps_order: bool = False,
 ) -> None:
     """Print rows in the format `output`.
 
     `keys` are the columns of CSV. `columns` maps each heading of the table to a function that returns the cell of a
     row. In a JSON document, the keys of `head`, such as the store, come before the rows. With `live`, each row is
-    printed immediately.
+    printed immediately. With `keeps_order`, a table does not begin with the user's own rows.
     """
     if live:
         rows = _flushed(rows)
@@ -125,7 +126,7 @@ def print_rows(
     elif live:
         _print_live_rows(rows, columns)
     else:
-        print_columns(rows, columns)
+        print_columns(rows, columns, keeps_order=keeps_order)
 
 
 def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
@@ -149,14 +150,15 @@ def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
         sys.stdout.flush()
 
 
-def print_columns(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
+def print_columns(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any]], *, keeps_order: bool = False) -> None:
     """Print one table for each ROWS_PER_TABLE rows, without empty columns.
 
-    `columns` maps each heading to a function that returns the cell of a row.
+    `columns` maps each heading to a function that returns the cell of a row. The user's own rows come first, unless
+    these are records, or `keeps_order` is given.
     """
     headings, hidden = list(columns), ""
     cells: Iterable[list[Any]] = ([cell(row) for cell in columns.values()] for row in rows)
-    if "PHYSICALOFFSET" not in columns:
+    if not keeps_order and "PHYSICALOFFSET" not in columns:
         cells, hidden = _own_first(headings, list(cells))
     printed, left = 0, iter(cells)
     while chunk := list(islice(left, ROWS_PER_TABLE)):

@@ -82,9 +82,9 @@ def is_built_in(group: str) -> bool:
 def rank(headings: Sequence[str], row: Sequence[Any]) -> int:
     """Return the place of a row among others: the user's own come first.
 
-    Retries and dead letters follow, then the broker's. Records keep their order, and so do rows sorted by their share.
+    Retries and dead letters follow, then the broker's. Records keep their order; so do rows sorted by time or share.
     """
-    if "PHYSICALOFFSET" in headings or "SHARE" in headings:
+    if not {"PHYSICALOFFSET", "SHARE", "TIME"}.isdisjoint(headings):
         return 0
     from rmqctl.store.config.topics import GROUP_PREFIXES, SYSTEM_PREFIXES, SYSTEM_TOPICS
 

@@ -169,3 +169,13 @@ def test_a_line_ends_without_blanks() -> None:
 def test_records_are_numbered() -> None:
     assert record_head(3, 80) == "-[ 3 ]" + "-" * 34
     assert record_head(3, 8) == "-[ 3 ]--"
+
+
+@pytest.mark.parametrize(("heading", "keeps_order"), [("TIME", False), ("FIRST", True)])
+def test_rows_in_an_order_of_their_own_stay_in_it(
+    heading: str, keeps_order: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"topic": "SCHEDULE_TOPIC_XXXX", "at": "1"}, {"topic": "orders", "at": "2"}]
+    columns: dict[str, Callable[[dict[str, Any]], Any]] = {"TOPIC": itemgetter("topic"), heading: itemgetter("at")}
+    print_rows("job.sql", "rows", rows, "table", (), columns, head={}, keeps_order=keeps_order)
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[2:]] == ["1", "2"]

@@ -62,7 +62,8 @@ def print_lag(report: LagReport, output: str) -> None:
         print_document("lag", document)
     elif output == "table":
         if document["groups"]:
-            behind = [row for row in document["groupTotals"] if row["behind"] and not is_broker_group(row["group"])]
+            totals = [row for row in document["groupTotals"] if row["behind"] or row["behindAtLeast"]]
+            behind = [row for row in totals if not is_broker_group(row["group"])] or totals
             named = ", ".join(f"{row['group']} {_behind(row)}" for row in behind[:GROUPS_NAMED])
             more = f" and {len(behind) - GROUPS_NAMED} more" if len(behind) > GROUPS_NAMED else ""
             print_verdict(
