@@ -65,7 +65,7 @@ def command(stores: tuple[Path, ...], to: Path, profile: Profile | None, output:
     If one store cannot be examined, the reason is printed on stderr and in index.html, and the job continues with the
     other stores. The exit code is the largest of `rmqctl report` for each store. Executors need the libraries of
     rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. This job needs the extras `spark` and
-    `report`: in the clone, `pipx install --force '.[spark,report]'`.
+    `report`.
     """
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.report.page import Broker, Overview, page
