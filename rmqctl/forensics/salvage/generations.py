@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.salvage.carve import UNKNOWN_TIME, Piece
 from rmqctl.format.message import MIN_SIZE
+from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,11 +57,13 @@ class Generation:
         for piece, is_whole in zip(pieces, is_proven, strict=True):
             left = piece
             if not is_whole:
-                size = piece.size - piece.last_size
+                at, time, host = piece.size - piece.last_size, piece.last_time, piece.last_host
+                place = piece.source, piece.position + at, piece.begin + at, piece.last_size
+                self.heads.append(Piece(*place, 0, time, time, host, host))
+                size = max(at - (ENTRY_HEADER.size if piece.entries else 0), 0)
                 left = piece._replace(size=size, messages=piece.messages - 1, queues=None)
-                at, time, host = piece.position + size, piece.last_time, piece.last_host
-                self.heads.append(Piece(piece.source, at, left.end, piece.last_size, 0, time, time, host, host))
-                self.size -= piece.last_size
+                left = left._replace(entries=max(piece.entries - 1, 0))
+                self.size -= piece.size - size
             self.pieces += [left] if left.messages else []
 
     def distance(self, piece: Piece, sources: Sequence[Source]) -> tuple[bool, int] | None:

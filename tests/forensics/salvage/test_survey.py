@@ -168,6 +168,10 @@ def test_the_files_of_a_dledger_log(tmp_path: Path) -> None:
     assert (len(log), found.holes, len(found.generations)) == (90, [], 1)
     assert found.size == sum(map(len, log.values()))
     assert file_size_of(found, None, compact=True) == size
+    last = next(at for at in log if 0 < (cut := (at + len(log[at]) - 3) // 1024 * 1024) - at > len(log[at]) - 60)
+    found, kept = salvaged(tmp_path, raw[:cut] + b"other" * 1000)
+    assert kept == {at: one for at, one in log.items() if at < last}
+    assert found.size == sum(map(len, kept.values()))
 
 
 def test_records_inside_bodies_are_no_records(tmp_path: Path) -> None:
