@@ -208,7 +208,7 @@ def run(arguments: list[str]) -> int:
 
         add_shells()
     try:
-        status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
+        status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False, obj=tuple(arguments))
     except SystemExit as end:  # from click: the reader of a help text is gone, or a shell completion ended
         if not end.code:
             return int(ExitCode.CLEAN)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.cli.output.render import remark
-from rmqctl.cli.shared.confirm import confirm, plan_shown, undo_hint
+from rmqctl.cli.shared.confirm import confirm, plan_shown, print_next_step, undo_hint
 from rmqctl.cli.shared.interruption import ChangeInterruption
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.errors import ExitCode
@@ -61,6 +61,7 @@ class PlannedChange:
     is_due: bool = True  # False if the plan has nothing to do
     remarks: Iterable[str] = ()  # for stderr, after the plan
     code: ExitCode = ExitCode.CLEAN  # the exit code, unless --dry-run shows a change that is due
+    first: str = ""  # the command to look at before the change
     typed: int | None = None  # the user types this number in place of yes
     warm_up: Callable[[], None] = lambda: None  # as the first user: the owner may have no right to the cached kernels
 
@@ -87,6 +88,7 @@ def carry_out(change: PlannedChange, how: ChangeOptions) -> int:
         return int(change.code)
     if how.dry_run:
         note_owner(change.root, change.logs)
+        print_next_step(how.output, change.first)
         return int(ExitCode.FINDINGS)
     confirm(change.question, yes=how.yes, typed=change.typed)
     change.warm_up()

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import remark
+from rmqctl.cli.output.render import print_next, remark
 from rmqctl.cli.shared.option_class import kept, together
 from rmqctl.cli.shared.options import target_words
 from rmqctl.cli.shared.run_as import as_root_option
 from rmqctl.cli.shared.verb import flush_output, naming_stdout
 from rmqctl.errors import NotConfirmed
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +78,13 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
         if not dry_run:
             remark("nothing was changed: stdout was closed before the plan was printed")
         raise
+
+
+def print_next_step(output: str, first: str = "") -> None:
+    """Print the command that carries out a plan, or what to do `first`."""
+    if output == "table":
+        typed = [word for word in click.get_current_context().obj or () if word not in ("--dry-run", "--yes")]
+        print_next(first or " ".join(map(quoted, ("rmqctl", *typed, "--yes"))))
 
 
 def undo_hint(store: Path) -> str:

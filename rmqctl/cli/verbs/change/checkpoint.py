@@ -164,9 +164,17 @@ def _print(store: Path, document: dict[str, Any], output: str) -> None:
         print_document("checkpoint", {"store": str(store)} | document)
         return
     print_fields([("file", document["state"])])
-    if document["fields"]:
+    is_plan = "actions" in document
+    rows = [row for row in document["fields"] if not is_plan or row["value"] != row["newValue"]]
+    if rows:
         print()
-        print_table_of(("field", "value", "time", *(NEW if "actions" in document else ())), document["fields"])
+        print_table_of(("field", "value", "time", *(NEW if is_plan else ())), map(_without_epoch, rows))
+
+
+def _without_epoch(row: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the times of fields that are 0, which is no time."""
+    no_times = {time for value, time in (("value", "time"), NEW) if not row.get(value)}
+    return {key: None if key in no_times else cell for key, cell in row.items()}
 
 
 def _document(plan: CheckpointPlan) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_fields, print_table_of
+from rmqctl.cli.output.render import print_fields, print_table_of, print_verdict
+from rmqctl.cli.output.tone import Tone
 from rmqctl.cli.shared.change import ChangeOptions, Words, check_may_change
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
@@ -17,6 +18,7 @@ from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.config_change_view import change_config
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
@@ -161,6 +163,11 @@ def _rows(plan: OffsetPlan) -> list[dict[str, Any]]:
 
 
 def _print(document: dict[str, Any]) -> None:
+    moves = [row["newOffset"] - row["offset"] for row in document["queues"] if row["offset"] is not None]
+    again, skipped = -sum(min(move, 0) for move in moves), sum(max(move, 0) for move in moves)
+    what = f"consumes {counted(again, 'message')} again, and skips {skipped:,}"
+    if any(moves):
+        print_verdict(f"{document['group']} in {document['topic']}: {what}", Tone.ATTENTION)
     print_fields([("group", document["group"]), ("topic", document["topic"])])
     print()
     keys = ("queueId", "minOffset", "maxOffset", "offset", "newOffset", "behind")

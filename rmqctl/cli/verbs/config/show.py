@@ -73,8 +73,12 @@ def command(store: Path, part: str | None, output: str) -> int:
     if output == "json":
         print_document("config", {"store": str(store)} | document | ({"unlisted": unlisted} if shows_offsets else {}))
     else:
-        for shown in PARTS.values():
-            _print_part(shown, document.get(shown.key, []))
+        for number, shown in enumerate(one for one in PARTS.values() if document.get(one.key)):
+            print("\n" * bool(number) + shown.title)
+            rows = document[shown.key]
+            print_table_of(
+                shown.columns, ({**row, "offset": NO_OFFSET} if row.get("offset", 0) is None else row for row in rows)
+            )
     if is_empty:
         remark("this store has no configuration: config/ is missing or empty")
     if unlisted and shows_offsets:
@@ -83,12 +87,3 @@ def command(store: Path, part: str | None, output: str) -> int:
         remark(problem)
     note_unread(opened)
     return int(outcome(incomplete=opened.partly_read, findings=bool(problems)))
-
-
-def _print_part(part: Part, rows: list[Row]) -> None:
-    if rows:
-        print(part.title)
-        print_table_of(
-            part.columns, ({**row, "offset": NO_OFFSET} if row.get("offset", 0) is None else row for row in rows)
-        )
-        print()

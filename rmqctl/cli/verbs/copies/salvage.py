@@ -222,6 +222,6 @@ def _table(keys: Sequence[str], rows: Sequence[Mapping[str, Any]], what: str) ->
     if not rows:
         return
     print()
-    print_table_of(keys, [dict(row) for row in rows[:ROWS_SHOWN]])
+    print_table_of(keys, [{**row, "unreadableBytes": row.get("unreadableBytes") or None} for row in rows[:ROWS_SHOWN]])
     if len(rows) > ROWS_SHOWN:
         remark(f"{len(rows) - ROWS_SHOWN} more {what}: -o json has all")

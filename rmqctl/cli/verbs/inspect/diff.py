@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _COMPARED = {"commit log", "DLedger log", "queues", "batch queues", "index", "configuration"}
-OFFSETS_NAMED = 4
+OFFSETS_NAMED, PARTS_SHOWN = 4, 20
 _MOST = 0.5  # of the bytes that both logs have: from there on, they are different logs
 
 
@@ -179,7 +179,9 @@ def _print(
             )
         if parts:
             print()
-            print_table(["PATH", "DIFFERENCE"], [[one.path, one.what] for one in other])
+            print_table(["PATH", "DIFFERENCE"], [[one.path, one.what] for one in other[:PARTS_SHOWN]])
+            if other[PARTS_SHOWN:]:
+                print_line_of_text(f"and {len(other) - PARTS_SHOWN} more: -o json has all of them")
     if not_compared:
         remark(f"not compared: {', '.join(not_compared)}")
 

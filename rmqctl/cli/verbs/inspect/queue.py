@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_rows, remark
+from rmqctl.cli.output.render import print_line_of_text, print_rows, remark
 from rmqctl.cli.output.table import heading_of
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_store, output_option, store_argument
@@ -157,6 +157,8 @@ def _list_timers(store: ReadOnlyStore, topic: str | None, output: str) -> int:
     rows = (_timer_row(store, one) for one in found)
     head = {"store": str(store.path.root)}
     print_rows("queue", "timers", rows, output, _TIMER_KEYS, _columns(_TIMER_KEYS), head=head)
+    if not found and output == "table":
+        print_line_of_text("no timer message waits that a start would deliver")
     waiting = {one.physical_offset for one in timers_by_queues(store, MS_MAX).waiting() if topic in (None, one.topic)}
     missing = waiting.difference(one.physical_offset for one in found) if is_kept else set()
     in_time = to_deliver(store, timer_start(store)) if missing else ()

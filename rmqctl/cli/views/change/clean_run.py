@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -9,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from rmqctl.cli.output.render import remark
+from rmqctl.cli.output.render import is_terminal, remark
 from rmqctl.cli.shared.change import ChangeOptions
-from rmqctl.cli.shared.confirm import confirm, plan_shown
+from rmqctl.cli.shared.confirm import confirm, plan_shown, print_next_step
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.verb import flush_output
@@ -129,7 +130,10 @@ class CleanRun:
         if asked.dry_run and looked.has_work:
             note_owner(self._root, store.path.commitlogs)
         if asked.dry_run or not looked.has_work:
-            self._sum_up(words_of_plan(self._root, looked.plan, looked.left))
+            if not (is_shown and asked.output == "table" and is_terminal(sys.stdout)):  # where it is the first line
+                self._sum_up(words_of_plan(self._root, looked.plan, looked.left))
+            if looked.has_work:
+                print_next_step(asked.output)
             return int(ExitCode.FINDINGS if looked.has_work else ExitCode.CLEAN)
         confirm(f"Delete what goes of {self._root}? This cannot be undone.", yes=asked.yes)
         return self._delete(looked)

@@ -7,7 +7,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import Row, print_columns, print_document, print_fields, print_rows
+from rmqctl.cli.output.render import Row, print_columns, print_document, print_fields, print_rows, print_verdict
+from rmqctl.cli.output.tone import Tone
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def print_plan(
     if output == "json":
         print_document("clean", {"store": str(root)} | _document(plan, disks, left, now_ms))
     elif output == "table":
+        print_verdict(words_of_plan(root, plan, left), Tone.ATTENTION if plan.going or left else Tone.GOOD)
         _print_tables(plan, disks, now_ms)
     else:
         print_rows("clean", "files", map(_row, plan.files), output, KEYS, {}, head={})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.change import LogChangeOptions
-from rmqctl.cli.shared.confirm import confirm, plan_shown, undo_hint
+from rmqctl.cli.shared.confirm import confirm, plan_shown, print_next_step, undo_hint
 from rmqctl.cli.shared.interruption import ChangeInterruption
 from rmqctl.cli.shared.options import scan_progress
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
@@ -161,6 +161,8 @@ class RebuildRun:
         """Show what would change, and return the exit code."""
         plan = self._plan(dry_run=True)
         note_owner(self._store.path.root, self._store.path.commitlogs)
+        if plan.differs and self._how.in_task is None:
+            print_next_step(self._how.output, plan.first)
         return int(ExitCode.FINDINGS if plan.differs else ExitCode.CLEAN)
 
     def make(self, interruption: ChangeInterruption) -> int:

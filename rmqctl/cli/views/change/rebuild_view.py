@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.cli.output.render import print_document, print_line, print_table, remark
-from rmqctl.cli.views.change.repair_view import AGREE, notes_of_healable, words_of_loss
+from rmqctl.cli.output.render import is_terminal, print_document, print_line, print_table, print_verdict, remark
+from rmqctl.cli.output.tone import Tone
+from rmqctl.cli.views.change.repair_view import AGREE, heal_first, notes_of_healable, words_of_loss
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.witness.diagnosis import OFFERED_MAX
 from rmqctl.store.config.store_path import Layout
@@ -65,6 +67,11 @@ class RebuildView:
             notes = notes_of_healable(store, self._result.log.messages, threads, AGREE)
             self._repair = replace(self._repair, notes=(*self._repair.notes, *notes))
 
+    @property
+    def first(self) -> str:
+        """The command to look at before the rebuild, or ""."""
+        return heal_first(self._repair)
+
     def print_all(self, output: str) -> None:
         """Print the queues and the index on stdout, and remarks on stderr."""
         if output == "json":
@@ -100,13 +107,18 @@ class RebuildView:
         return sum(queue.differ for queue in self._queues)
 
     def _print_tables(self) -> None:
-        if self._queues:
+        changed = (
+            f"{counted(self._units_differ, 'queue unit')} would change" if self.differs else "nothing would change"
+        )
+        print_verdict(changed, Tone.ATTENTION if self.differs else Tone.GOOD)
+        queues = [each for each in self._queues if each.differ or not is_terminal(sys.stdout)]
+        if queues:
             rows = [
                 [each.topic, each.queue_id, each.min_offset, each.max_offset, each.units_now, each.units, each.differ]
-                for each in self._queues
+                for each in queues
             ]
             print_table(["TOPIC", "QUEUE", "MIN", "MAX", "UNITS NOW", "THEN", "DIFFER"], rows)
-        if self._queues and self._index is not None:
+        if queues and self._index is not None:
             print()
         if self._index is not None:
             index = self._index

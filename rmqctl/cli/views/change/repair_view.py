@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rmqctl.store.recovery.data_loss import QueueOutcome
 
 STEPS_SHOWN = 12
+_HEAL = re.compile("`(rmqctl heal .*?)`")  # as `notes_of_healable` proposes it
 AGREE = "that queues and index then agree with"
 REPAIR_VERB = (*CHANGE_VERB, ExitCode.REPAIRED)
 # the text for several steps of one kind: their number, and their folder or topic
@@ -43,6 +45,11 @@ def notes_of_healable(store: ReadOnlyStore, records: int, threads: int, what: st
     found = offered(store, records, threads)
     if found is not None:
         yield f"{found.offer} {what}: see `rmqctl heal {target_words(store.path.root)} --dry-run` first"
+
+
+def heal_first(plan: RepairPlan) -> str:
+    """Return the command by which `heal` shows what it would bring back, or ""."""
+    return "".join(_HEAL.findall(" ".join(plan.notes))[:1])
 
 
 def check_writable(store: ReadOnlyStore, *, log_stays: bool = False, refills: bool = False) -> None:
@@ -162,6 +169,7 @@ def carry_out_repair(
         make,
         is_due=bool(plan.steps),
         remarks=assumed_sizes(store, queues=queues, index=index, timers=timers),
+        first=heal_first(plan),
         code=repaired if plan.steps else ExitCode.FINDINGS if problem else ExitCode.CLEAN,
         warm_up=warm_up,
     )

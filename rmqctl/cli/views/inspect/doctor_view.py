@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.readable import readable
+from rmqctl.cli.output.readable import readable, wrapped
 from rmqctl.cli.output.render import is_terminal, print_line_of_text, print_next, print_toned, text_width
 from rmqctl.cli.output.tone import Tone
 from rmqctl.errors import outcome
@@ -206,18 +205,11 @@ def _print_cause(number: int, cause: Cause, target: str, cured_by: int) -> None:
 
 def _field(name: str, text: str, *, wrap: bool = True) -> None:
     head = f"   {name:<{len(INDENT) - 3}}"
-    if not wrap:
-        print_line_of_text(head + text)
-        return
-    for line in textwrap.wrap(
-        readable(printable(text)) if is_terminal(sys.stdout) else printable(text),
-        text_width(WIDTH),
-        initial_indent=head,
-        subsequent_indent=INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ):
-        print(line)
+    said = readable(printable(text)) if is_terminal(sys.stdout) else printable(text)
+    lines = wrapped(said, text_width(WIDTH) - len(INDENT)).split("\n") if wrap else [printable(text)]
+    for line in lines:
+        print(head + line)
+        head = INDENT
 
 
 def _in_words(finding: Finding) -> str:
