@@ -49,6 +49,8 @@ def test_the_command_line_has_the_last_word(golden: Golden, rmqctl: Rmqctl, monk
     monkeypatch.setenv("RMQCTL_OUTPUT", "json")
     assert rmqctl("verify", store).document()["findings"] == []
     assert rmqctl("verify", store, "-o", "table").out == shown
+    monkeypatch.setenv("RMQCTL_OUTPUT", "csv")
+    assert rmqctl("info", store).out.startswith("store"), "info has no csv"
     monkeypatch.setenv("RMQCTL_OUTPUT", "")
     assert rmqctl("verify", store).out == shown
 

@@ -206,6 +206,15 @@ def note_failed_bodies(bodies: Bodies) -> None:
         remark(f"note: {what} could not be decompressed, and taken as stored; the first {bodies.failure}")
 
 
+class _Output(click.Option):
+    """-o: from the environment, it takes no format that only other verbs have."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        value = super().resolve_envvar_value(ctx)
+        is_of_others = value in OUTPUTS and isinstance(self.type, click.Choice) and value not in self.type.choices
+        return None if is_of_others else value
+
+
 def output_option(*formats: str) -> Callable[[F], F]:
     """Return a decorator that adds -o, with the first format as the default.
 
@@ -214,6 +223,7 @@ def output_option(*formats: str) -> Callable[[F], F]:
     option = click.option(
         "-o",
         "--output",
+        cls=_Output,
         type=click.Choice(formats),
         default=formats[0],
         envvar="RMQCTL_OUTPUT",
