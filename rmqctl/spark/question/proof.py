@@ -6,7 +6,7 @@ Each task reports which range of the log it read. A `Proof` checks that the rang
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.spark.scan.coverage import Coverage, check_pieces, coverage, range_of
@@ -40,11 +40,11 @@ class Proof:
         If `joined` of the result is False, read the stores again, with the `splits` of the result (`splits_to_json`
         makes the option of them). Raises Unreadable if a split is missing.
         """
-        return coverage(map(range_of, self._observed().get("ranges") or []), only)
+        return coverage(map(range_of, self._ranges()), only)
 
     def check_pieces(self, messages: int) -> None:
         """Raise Unreadable if the action did not read all pieces, with their `messages`."""
-        check_pieces(map(range_of, self._observed().get("ranges") or []), messages)
+        check_pieces(map(range_of, self._ranges()), messages)
 
     def check(self) -> None:
         """Raise Unreadable if the action did not read each byte of each log exactly once."""
@@ -72,15 +72,15 @@ class Proof:
             return False
         return done
 
-    def _observed(self) -> dict[str, Any]:
+    def _ranges(self) -> list[str]:
         # the results of `DataFrame.observe`, empty if Spark did not read the table
         from py4j.protocol import Py4JError
 
         try:
-            found: dict[str, Any] = self._observation.get
+            found: str = self._observation.get.get("ranges", "")
         except Py4JError:
-            found = {}
-        return found
+            found = ""
+        return found.split("\n") if found else []
 
 
 def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
@@ -99,5 +99,6 @@ def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
         )
     observation = Observation()
     is_range = f.col("kind") == KIND_RANGE
-    ranges = f.collect_list(f.when(is_range, f.col("detail"))).alias("ranges")
+    # as text: PySpark 4.0 does not convert an observed list
+    ranges = f.concat_ws("\n", f.collect_list(f.when(is_range, f.col("detail")))).alias("ranges")
     return table.observe(observation, ranges).where(~is_range), Proof(observation)
