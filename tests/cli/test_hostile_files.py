@@ -76,6 +76,7 @@ ATTACKS: dict[str, Callable[[Path], object]] = {
     ),
     "many values": lambda path: path.write_bytes(b'{"a":[' + b"[]," * 2**21 + b"[]]}"),
     "many strings": lambda path: path.write_bytes(b'""' * 2**22),
+    "many comments": lambda path: path.write_bytes(b"//\n''" * 2**20),
     "30 MiB": lambda path: sparse(path, 30 * 2**20),
     "1 TiB": lambda path: sparse(path, 2**40),
     "FIFO": os.mkfifo,
@@ -151,7 +152,7 @@ def test_what_is_no_small_file_is_no_bug_and_no_memory(
 
 
 def test_a_small_file_takes_little_memory_however_large_it_is(store: Path) -> None:
-    for attack in ("many values", "many strings", "1 TiB"):
+    for attack in ("many values", "many strings", "many comments", "1 TiB"):
         for name in ("config/topics.json", JOURNAL):
             ATTACKS[attack](store / name)
         tracemalloc.start()

@@ -14,6 +14,7 @@ import click
 from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.option_class import kept, kept_option, together
 from rmqctl.cli.shared.parsed import Parsed
+from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.remote_storage import is_url, root_text
 from rmqctl.text import counted, quoted
 
@@ -340,6 +341,15 @@ def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
     if used:
         remark(f"note: {broker_conf}: {'; '.join(used)}")
     return conf
+
+
+def check_numbers(conf: BrokerConf) -> None:
+    """Raise BadRequest for a setting that is no number, before what has no undo.
+
+    A broker takes its default in silence, which may be other than was meant.
+    """
+    for key, value in conf.ignored.items():
+        raise BadRequest(f"{key}={value!r} is not a number: correct it", path=conf.path)
 
 
 def is_below(path: Path, store: Path) -> bool:

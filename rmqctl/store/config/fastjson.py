@@ -9,6 +9,7 @@ from typing import Any
 from rmqctl.format.body import bounded_json
 
 SIGNS_MAX = 2_000_000  # enough for about 500,000 fields, or 50,000 topics
+BY_HAND_MAX = 100_000  # single quotes and slashes in a file that is not JSON: a person wrote them
 # a whole string, with or without its closing quote, or a number before a colon; the match of a string is possessive,
 # because a torn file would otherwise take quadratic time
 _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<![\w.+-])(-?\d+)(?=\s*:)', re.DOTALL)
@@ -25,9 +26,12 @@ def fastjson_loads(text: str) -> Any:
     Keys may be integers without quotes, as in `{0:375,1:375}`; they are returned as strings. Raises ValueError if the
     text is not JSON, is nested too deeply, or is too large.
     """
+    bounded_json.check_signs(text, SIGNS_MAX)
     try:
         return _loads(text)
     except ValueError:
+        if text.count("'") + text.count("/") > BY_HAND_MAX:
+            raise
         plain = plain_json(text)
         if plain == text:
             raise
@@ -47,7 +51,6 @@ def plain_json(text: str) -> str:
 
 
 def _loads(text: str) -> Any:
-    bounded_json.check_signs(text, SIGNS_MAX)
     has_only_quoted_keys = text.count('":') == text.count(":")  # most files; the search for bare keys takes longer
     quoted = text if has_only_quoted_keys else _STRING_OR_BARE_KEY.sub(lambda m: f'"{m[1]}"' if m[1] else m[0], text)
     return bounded_json.loads(quoted, 2 * SIGNS_MAX)  # quoted keys need more signs

@@ -43,4 +43,4 @@ def test_queue_shows_what_clients_see(pieces: Any, seen: list[int | None], golde
     if seen and seen[1] is not None:
         seen[2] = 1005 if seen[2] is None else high + seen[2] + seen[1]
     assert shown == seen
-    assert ("GLOBALID" in rmqctl("queue", basic).out) == bool(seen)
+    assert ("GLOBAL ID" in rmqctl("queue", basic).out) == bool(seen)

@@ -16,7 +16,15 @@ from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.option_class import kept, options_in
-from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, output_option, profile_option, progress_option
+from rmqctl.cli.shared.options import (
+    POSITIVE,
+    LocalPath,
+    check_numbers,
+    conf_of,
+    output_option,
+    profile_option,
+    progress_option,
+)
 from rmqctl.cli.shared.run_as import act_as_owner, as_root_option
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode, NotAStore
@@ -408,6 +416,7 @@ def _open(store: Path, asked: AppendOptions) -> MessageStore:
     from rmqctl.store.write.commit_log_writer import put_settings
 
     conf = conf_of(store, asked.broker_conf)
+    check_numbers(conf)
     act_as_owner(store, named_commitlogs(store, conf))
     if not asked.create:
         try:

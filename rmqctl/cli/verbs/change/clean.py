@@ -8,7 +8,7 @@ import click
 
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import kept, options_in
-from rmqctl.cli.shared.options import COUNT, POSITIVE, open_store, output_option, store_argument
+from rmqctl.cli.shared.options import COUNT, POSITIVE, check_numbers, open_store, output_option, store_argument
 from rmqctl.cli.shared.own_files import check_places
 from rmqctl.cli.shared.parsed import Parsed
 from rmqctl.cli.shared.sizes import SIZE
@@ -16,7 +16,6 @@ from rmqctl.cli.shared.times import TIME
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.clean_run import GAUGES, CleanOptions, CleanRun
 from rmqctl.cli.views.metrics_file import MetricsFile, with_metrics
-from rmqctl.errors import BadRequest
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
@@ -160,9 +159,7 @@ def command(store: Path, asked: CleanOptions) -> int:
         _wait_for_lock(store, asked)
         opened = open_store(store)
         check_places(opened.path.commitlogs, files)
-        if opened.conf.ignored:  # a broker deletes by its default then, which may be less than was meant
-            key, value = next(iter(opened.conf.ignored.items()))
-            raise BadRequest(f"{key}={value!r} is not a number: correct it, then clean", path=opened.conf.path)
+        check_numbers(opened.conf)
         return CleanRun(opened, asked, gauges, has_conf=kept("broker_conf") is not None).run()
 
     return with_metrics(gauges, asked.metrics, run)
