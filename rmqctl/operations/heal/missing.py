@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.operations.plan import AddLogFile, Step
-from rmqctl.operations.rebuild.planned.planned_store import planned_store
+from rmqctl.operations.rebuild.planned_store import planned_store
 from rmqctl.store.journal.changes import Resize
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.format.columns import Flags, Numbers, Rows
-    from rmqctl.operations.rebuild.planned.planned_store import BuiltUnits
+    from rmqctl.operations.rebuild.planned_store import BuiltUnits
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt

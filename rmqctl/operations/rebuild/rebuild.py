@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.message import Blank
-    from rmqctl.operations.rebuild.planned.planned_store import BuiltUnits
+    from rmqctl.operations.rebuild.planned_store import BuiltUnits
     from rmqctl.operations.rebuild.selection import Selection, WantedQueues
     from rmqctl.store.config.file_sizes import Geometry
     from rmqctl.store.config.topics import QueueKey

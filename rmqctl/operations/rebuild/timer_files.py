@@ -30,7 +30,7 @@ from rmqctl.logfile.file_tree import create_with
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import RebuildTimers, Step
-from rmqctl.operations.rebuild.planned.planned_store import planned_store
+from rmqctl.operations.rebuild.planned_store import planned_store
 from rmqctl.store.config.file_sizes import TIMER_LOG_FILE_SIZE
 from rmqctl.store.config.store_path import CONFIG, SIGN_OF_5_4, TIMER_LOG, TIMER_WHEEL
 from rmqctl.store.config.topics import TIMER_TOPIC

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.operations.plan import RebuildQueue, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
-from rmqctl.operations.rebuild.planned.planned_store import BuiltUnits
+from rmqctl.operations.rebuild.planned_store import BuiltUnits
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.text import counted

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format.damage_kinds import UNCHECKED
 from rmqctl.format.profile import start_rules
 from rmqctl.operations.plan import Step
-from rmqctl.operations.rebuild.planned.planned_store import planned_store
+from rmqctl.operations.rebuild.planned_store import planned_store
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Resize
 from rmqctl.store.read.store_file_sizes import geometry_of_store, queue_file_size

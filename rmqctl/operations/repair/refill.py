@@ -16,7 +16,7 @@ from rmqctl.format.profile import start_rules
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RebuildTimers, RefillQueues, Step
-from rmqctl.operations.rebuild.planned.planned_store import planned_store
+from rmqctl.operations.rebuild.planned_store import planned_store
 from rmqctl.store.config.store_path import (
     ABORT,
     CHECKPOINT,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.format.message import Damage
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.operations.rebuild.planned.planned_store import planned_store
+from rmqctl.operations.rebuild.planned_store import planned_store
 from rmqctl.store.config import store_path
 from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqctl.logfile.system.storage import Kind, Storage
-from rmqctl.operations.rebuild.planned.planned_store import Patch, PlannedFile, PlannedStorage
+from rmqctl.operations.rebuild.planned_store import Patch, PlannedFile, PlannedStorage
 
 
 def test_a_file_in_a_new_folder(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.operations.plan import RebuildQueue, Step
-from rmqctl.operations.rebuild.planned.planned_store import BuiltUnits, planned_store
+from rmqctl.operations.rebuild.planned_store import BuiltUnits, planned_store
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.store.config.topics import QueueKey

@@ -1,1 +1,0 @@
-"""Files of a store as they will be after a plan."""
