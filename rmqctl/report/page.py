@@ -83,7 +83,7 @@ class Broker(NamedTuple):
 
 
 class Overview:
-    """What a page says about many stores."""
+    """The sums over many stores, for the page that links to theirs."""
 
     def __init__(self) -> None:
         self.brokers: list[Broker] = []
@@ -106,7 +106,7 @@ class Overview:
 
     @property
     def verdict(self) -> str:
-        """How many stores are healthy."""
+        """The number of healthy stores, in words."""
         return f"{self.healthy} of {counted(len(self.brokers), 'store')} healthy"
 
 

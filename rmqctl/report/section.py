@@ -40,7 +40,7 @@ class Section(NamedTuple):
 
     @property
     def kinds(self) -> set[Kind]:
-        """What the map of the log shows."""
+        """The kinds of bytes that the map of the log shows."""
         return {kind for bar in self.bars for kind, size in bar.sizes.items() if size}
 
     @property

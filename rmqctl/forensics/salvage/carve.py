@@ -137,7 +137,7 @@ def is_entry(raw: bytes | memoryview, at: int) -> bool:
 
 
 class Carved(NamedTuple):
-    """What all sources have."""
+    """The pieces and blanks of all sources."""
 
     pieces: list[Piece]
     blanks: dict[int, int]  # where blanks begin and end, which is where a log file ends

@@ -1,4 +1,4 @@
-"""Which messages of each queue are there."""
+"""The messages that a salvaged log has of each queue."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Survey:
 
     @property
     def entries(self) -> int:
-        """How many records have a header of DLedger before them."""
+        """The number of records with a header of DLedger before them."""
         return sum(piece.entries for piece in self.generations[self.chosen].pieces) if self.generations else 0
 
     def begin_at(self, physical_offset: int) -> None:
